@@ -31,8 +31,8 @@ from noria.server.http.metrics import (
     FRONT_END_DESCRIPTIONS,
     NODE_DESCRIPTIONS,
 )
-from noria.server.sessions.inspection import _FUNCTIONS as SESSION_FUNCTIONS
-from noria.server.sessions.inspection import _SHOW, VARIABLES
+from noria.server.sessions.inspect.inspection import _FUNCTIONS as SESSION_FUNCTIONS
+from noria.server.sessions.inspect.inspection import _SHOW, VARIABLES
 from noria.sql.statements.session import _SHOWS
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 

@@ -24,7 +24,7 @@ from noria.client import Result, api
 from noria.client.api import Changes
 from noria.client.rows import Rows
 from noria.client.transport import Transport
-from noria.client.within import Within, begun_by
+from noria.client.within import TransactionTransport, begun_by
 from noria.core.errors import SqlError
 
 T = TypeVar("T")
@@ -139,10 +139,10 @@ class _Calls:
     def __init__(self) -> None:
         self._running: asyncio.Future[Any] | None = None
 
-    async def begin(self, transport: Transport, text: str) -> Within:
+    async def begin(self, transport: Transport, text: str) -> TransactionTransport:
         """Begin the transaction.  If the caller is cancelled meanwhile, roll it back."""
         loop = asyncio.get_running_loop()
-        begun = loop.run_in_executor(None, Within, transport, text)
+        begun = loop.run_in_executor(None, TransactionTransport, transport, text)
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:

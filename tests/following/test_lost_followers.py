@@ -73,7 +73,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: TargetServer,
                                                   caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "noria")
-    follower.tell({"state": "following", "position": "b:1", "current_s": 0.0})
+    follower.report_progress({"state": "following", "position": "b:1", "current_s": 0.0})
     server.passes(FOLLOW_LOST_S - 1)
     assert server.state() == "following" and server.metric()
     server.passes(1)
@@ -82,7 +82,7 @@ def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: Target
         server.passes(100)
     [lost] = logged(caplog)
     assert "has sent nothing for 15 s" in lost and SOURCE in lost and "stay at b:1" in lost
-    follower.tell({"state": "following"})
+    follower.report_progress({"state": "following"})
     assert server.state() == "following" and server.metric()
     server.passes(FOLLOW_LOST_S)
     assert server.state().startswith("lost since") and len(logged(caplog)) == 2
@@ -91,16 +91,16 @@ def test_a_silent_follower_is_lost_and_comes_back(server: Lost, follower: Target
 def test_a_follower_that_said_goodbye_is_stopped(server: Lost, follower: TargetServer,
                                                  caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "noria")
-    follower.tell({"state": "following"})
+    follower.report_progress({"state": "following"})
     for _ in range(2):
-        follower.tell({"state": "stopped", "error": "the source is another one"})
+        follower.report_progress({"state": "stopped", "error": "the source is another one"})
     server.passes(FOLLOW_LOST_S * 10)
     assert server.state() == "stopped" and not server.metric()
     assert logged(caplog) == [f"following {SOURCE}: the follower stopped: the source is another one"]
 
 
 def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower: TargetServer) -> None:
-    follower.tell({"state": "following"})
+    follower.report_progress({"state": "following"})
     turn = server.follows._follows["shop"].turn
 
     async def take() -> None:
@@ -120,9 +120,9 @@ def test_a_follower_that_waits_for_an_answer_is_not_lost(server: Lost, follower:
 
 
 def test_rows_of_the_first_load_are_counted_as_they_are_read(server: Lost, follower: TargetServer) -> None:
-    assert follower.tell({"state": "loading"}) == 0
+    assert follower.report_progress({"state": "loading"}) == 0
     task = TargetServer(server.url, "shop", follower.run)
-    assert task.tell({"loaded": 10_000}) == 10_000 and task.tell({"loaded": 5}) == 10_005
+    assert task.report_progress({"loaded": 10_000}) == 10_000 and task.report_progress({"loaded": 5}) == 10_005
     assert server.all("SHOW NORIA FOLLOWING")[0][8] == 10_005 and server.state() == "loading"
-    follower.tell({"state": "following", "rows": 3})
+    follower.report_progress({"state": "following", "rows": 3})
     assert server.all("SHOW NORIA FOLLOWING")[0][8] == 10_008

@@ -31,15 +31,15 @@ def interruptible() -> Iterator[None]:
 
     Later ones are ignored, so that the cleanup is not cut short.  Call it from the main thread.
     """
-    asked: list[int] = []
+    received: list[int] = []
 
-    def ask(number: int, _: FrameType | None) -> None:
-        if not asked:
-            asked.append(number)
+    def interrupt(number: int, _: FrameType | None) -> None:
+        if not received:
+            received.append(number)
             raise Interrupted(number)
 
     def again(_: int, __: FrameType | None) -> None:
-        raise Interrupted(asked[0])
+        raise Interrupted(received[0])
 
     def lost(what: sys.UnraisableHookArgs) -> None:
         if isinstance(what.exc_value, Interrupted):
@@ -50,7 +50,7 @@ def interruptible() -> Iterator[None]:
     hook = sys.unraisablehook
     sys.unraisablehook = lost
     kept = [(s, signal.signal(s, f)) for s, f in
-            ((signal.SIGINT, ask), (signal.SIGTERM, ask), (signal.SIGALRM, again))]
+            ((signal.SIGINT, interrupt), (signal.SIGTERM, interrupt), (signal.SIGALRM, again))]
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ def copying(what: str) -> Iterator[Callable[[int, int], object]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
+def steps(reports: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, Any], float]:
     """Show a job's steps, and the statements that it ran.  Returns the last step and the elapsed seconds."""
     from rich.progress import (
         BarColumn,
@@ -39,7 +39,7 @@ def steps(told: Iterable[dict[str, Any]], console: Console) -> tuple[dict[str, A
                TextColumn("left"), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         task, step = progress.add_task("starting", total=None), "starting"
-        for last in told:
+        for last in reports:
             if "statement" in last:
                 console.print(f"{last['statement']};", markup=False, highlight=False, soft_wrap=True)
             if str(last.get("step", "")) != step:  # the remaining time is estimated by the speed of this step

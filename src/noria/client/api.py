@@ -25,7 +25,7 @@ import pyarrow as pa
 from noria.client.attached import SharedView
 from noria.client.rows import Rows, array, as_table
 from noria.client.transport import StatementAnswer, Transport
-from noria.client.within import Within, begun_by
+from noria.client.within import TransactionTransport, begun_by
 from noria.core.errors import SqlError
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.identifiers import quote_identifier
@@ -87,8 +87,8 @@ def _changes(transport: Transport, name: str, since: str) -> Iterator[Changes]:
     return _shown(transport.changes(name, since))
 
 
-def _shown(told: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
-    for batch, about in told:
+def _shown(messages: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
+    for batch, about in messages:
         if about["kind"] == "gone":
             error = json.loads(about["error"])["error"]
             raise SqlError(error["code"], error["sqlstate"], error["message"])
@@ -135,7 +135,7 @@ class Database:
 
     def begin(self, isolation: str | None = None, read_only: bool = False) -> Transaction:
         """Begin a transaction that `commit` or `rollback` ends.  Prefer `transaction`, which never leaves it open."""
-        return Transaction(Within(self.transport, begun_by(isolation, read_only)))
+        return Transaction(TransactionTransport(self.transport, begun_by(isolation, read_only)))
 
     def transact(self, work: Callable[[Transaction], T], isolation: str | None = None, read_only: bool = False,
                  tries: int = 10) -> T:
@@ -178,21 +178,21 @@ class Database:
 class Transaction:
     """An open transaction.  Its requests see its own changes; one runs at a time."""
 
-    def __init__(self, within: Within):
-        self._within, self._savepoints = within, 0
+    def __init__(self, transport: TransactionTransport):
+        self._transport, self._savepoints = transport, 0
 
     def __repr__(self) -> str:
-        return f"<noria transaction of {self._within.place}>"
+        return f"<noria transaction of {self._transport.place}>"
 
     def sql(self, text: str, parameters: Sequence[Any] = (), *, found_rows: bool = False) -> Result:
         """Run one statement within the transaction, as `Database.sql` does."""
-        return _result(self._within.sql(text, list(parameters), found_rows))
+        return _result(self._transport.sql(text, list(parameters), found_rows))
 
     def table(self, name: str) -> Table:
-        return Table(self._within, name)
+        return Table(self._transport, name)
 
     def view(self, name: str) -> View:
-        return View(self._within, name)
+        return View(self._transport, name)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -212,15 +212,15 @@ class Transaction:
     @property
     def is_open(self) -> bool:
         """Whether requests are still within it: until it is committed or rolled back, or a definition commits it."""
-        return self._within.is_open
+        return self._transport.is_open
 
     def commit(self) -> None:
         """Commit now.  If the transaction has ended, this does nothing."""
-        self._within.commit()
+        self._transport.commit()
 
     def rollback(self) -> None:
         """Roll back now.  If the transaction has ended, this does nothing."""
-        self._within.roll_back()
+        self._transport.roll_back()
 
 
 class Table:

@@ -27,12 +27,12 @@ from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import Link
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, views_dir
 from noria.server.answering.executor import Executor
-from noria.server.feeding import FeedMessage, Feeds, told_of
+from noria.server.feeding import FeedMessage, Feeds, feed_messages
 from noria.server.outcomes import Ok, ResultSet
 from noria.server.rows import arrow_rows
 from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import Caller
-from noria.server.sessions.inspection import about_table, about_view
+from noria.server.sessions.inspect.inspection import about_table, about_view
 from noria.server.sessions.sessions import Sessions
 from noria.server.source.follows import records
 from noria.sql.text.databases import named_in
@@ -156,19 +156,19 @@ class EmbeddedTransport:
 
     def changes(self, name: str, since: str) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         feed = self.run(self.feeds.named(named_in(self.database, name)))
-        told = told_of(feed, self.run(feed.at(since)), since == "start")
-        return self._told(told, self.run(anext(told)), pa.RecordBatch.from_pylist([], feed.file.schema))
+        messages = feed_messages(feed, self.run(feed.at(since)), since == "start")
+        return self._batches(messages, self.run(anext(messages)), pa.RecordBatch.from_pylist([], feed.file.schema))
 
-    def _told(self, told: AsyncGenerator[FeedMessage], first: FeedMessage, empty: pa.RecordBatch
-              ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
+    def _batches(self, messages: AsyncGenerator[FeedMessage], first: FeedMessage, empty: pa.RecordBatch
+                 ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         one = first
         try:
             while True:
                 yield empty if one.batch is None else one.batch, one.about
-                one = self.run(anext(told))
+                one = self.run(anext(messages))
         finally:
             if self._thread.is_alive():
-                self.run(told.aclose())
+                self.run(messages.aclose())
 
     def attachment(self) -> dict[str, Any]:
         workers = self.link.workers

@@ -96,9 +96,9 @@ class HttpTransport:
         self._local = threading.local()
         self._all: list[http.client.HTTPConnection] = []
 
-    def _path(self, kind: str, name: str, what: str = "", **asked: str) -> str:
+    def _path(self, kind: str, name: str, what: str = "", **query: str) -> str:
         """The path of a table or view, with its query.  kind: tables or views."""
-        named = urlencode({**asked, **({"database": self.database} if self.database else {})})
+        named = urlencode({**query, **({"database": self.database} if self.database else {})})
         return f"/{kind}/{quote(name, safe='')}{what}" + (f"?{named}" if named else "")
 
     # ------------------------------------------------------------ the API's requests
@@ -122,9 +122,9 @@ class HttpTransport:
     def _sql(self, text: str, parameters: list[Any], found_rows: bool = False, transaction: str | None = None,
              again: bool = False) -> StatementAnswer:
         values = [encoded(number, value) for number, value in enumerate(parameters, 1)]
-        asked = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
-                 **({"database": self.database} if self.database else {})}
-        body = json.dumps(asked).encode()
+        request = {"sql": text, "parameters": values, **({"found_rows": True} if found_rows else {}),
+                   **({"database": self.database} if self.database else {})}
+        body = json.dumps(request).encode()
         raw = self._request("POST", "/sql", body, {"Accept": ARROW, "Content-Type": JSON, **_of(transaction)}, again)
         table = pa.ipc.open_stream(pa.py_buffer(raw)).read_all()
         about = json.loads(table.schema.metadata[b"noria"])
@@ -161,9 +161,9 @@ class HttpTransport:
         except BaseException:
             connection.close()
             raise
-        return self._told(connection, response)
+        return self._read_changes(connection, response)
 
-    def _told(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    def _read_changes(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
               ) -> Iterator[tuple[pa.RecordBatch, dict[str, str]]]:
         try:
             stream = pa.ipc.open_stream(pa.PythonFile(response, "r"))

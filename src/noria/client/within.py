@@ -29,7 +29,7 @@ def begun_by(isolation: str | None, read_only: bool) -> str:
     return f"{level}START TRANSACTION{' READ ONLY' if read_only else ''}"
 
 
-class Within:
+class TransactionTransport:
     """Implements `Transport` within the transaction that `text` begins.  is_open: until COMMIT, ROLLBACK or a
     definition.  One that the server rolled back is open until a request learns it."""
 

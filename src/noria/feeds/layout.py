@@ -49,7 +49,7 @@ def feed_path(directory: Path, name: str) -> Path:
     return directory / f"{sha256(name.encode()).hexdigest()[:32]}.feed"
 
 
-def told_types(fields: Sequence[Field]) -> str:
+def types_text(fields: Sequence[Field]) -> str:
     """Return a text of the columns' names and types, by which a file with other columns is recognised."""
     return f"{FORMAT} {[(f.name, f.type) for f in fields]!r}"
 

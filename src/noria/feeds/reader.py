@@ -26,7 +26,7 @@ from noria.core.limits import ERROR_CODE, FEED_PAGE_ROWS, FEED_READ_S, NULL_CODE
 from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import Field
 from noria.core.values import arrow_type, bytes_of, to_arrow
-from noria.feeds.layout import Row, Watermark, columns, connect, told_types
+from noria.feeds.layout import Row, Watermark, columns, connect, types_text
 
 SIGN, WATERMARK, TIME = "_sign", "_watermark", "_time"
 CHECKPOINT_BYTES = 4 * 2**20  # of SQLite's WAL: a reader then checkpoints it
@@ -69,7 +69,7 @@ class FeedFile:
             oldest, newest = db.execute("SELECT min(n), max(n) FROM ticks").fetchone()
         except sqlite3.OperationalError:  # the file has no tables yet
             return None
-        if newest is None or fields != told_types(self._fields):
+        if newest is None or fields != types_text(self._fields):
             return None
         return FeedRange(Watermark(incarnation, oldest), Watermark(incarnation, newest))
 

@@ -37,7 +37,7 @@ from noria.core.limits import (
 )
 from noria.core.symbols import Symbols
 from noria.core.types import Field
-from noria.feeds.layout import TEXT_ERROR, TEXT_NULL, Row, columns, connect, feed_path, made, told_types
+from noria.feeds.layout import TEXT_ERROR, TEXT_NULL, Row, columns, connect, feed_path, made, types_text
 
 Changes = list[tuple[Row, int]]
 
@@ -80,7 +80,7 @@ class FeedWriter:
 
     def _opened(self, path: Path) -> sqlite3.Connection:
         """Open the file if it has these columns and was complete once, else make a new one."""
-        about = told_types(self._fields)
+        about = types_text(self._fields)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for _ in range(2):
             db = prepared(path)
@@ -120,14 +120,14 @@ class FeedWriter:
 
     def _written(self, changes: Changes) -> None:
         """Write changes to `kept`.  Also publish those of rows behind the cursor, or all if the feed is live or new."""
-        told = changes if self._live or self._first else [c for c in changes if self._is_behind(c[0])]
+        published = changes if self._live or self._first else [c for c in changes if self._is_behind(c[0])]
         with _transaction(self._db):
-            self._db.executemany(self._both, [(*row, w) for row, w in told])
-            if len(told) < len(changes):
+            self._db.executemany(self._both, [(*row, w) for row, w in published])
+            if len(published) < len(changes):
                 rest = [c for c in changes if not self._is_behind(c[0])]
                 self._db.executemany(self._keep, [(*row, w) for row, w in rest])
             if not self._first:  # a new feed's readers begin with `content`, not with the log
-                self._log_changes(told)
+                self._log_changes(published)
             if self._live:
                 self._tick()
             self._db.executemany(self._sweep, [row for row, w in changes if w < 0])
@@ -220,14 +220,14 @@ class FeedWriter:
 
     # -------------------------------------------------------------- lookups
     def rows(self, keys: Codes) -> tuple[Batch, Codes]:
-        width, asked = len(self._fields), keys.shape[1]
+        width, count = len(self._fields), keys.shape[1]
         found = self._db.execute(f"SELECT {columns(width)}, kept FROM content WHERE life = {self._life} AND kept <> 0"
                                  ).fetchall()
         shown = list(zip(*found, strict=True)) or [()] * (width + 1)
         codes = [self._codes(list(c), text) for c, text in zip(shown, self._texts, strict=False)]
         batch = Batch(np.ascontiguousarray(np.stack(codes)), np.array(shown[-1], np.int64))
-        return (Batch(np.tile(batch.columns, asked), np.tile(batch.weights, asked)),
-                np.repeat(np.arange(asked), len(batch)))
+        return (Batch(np.tile(batch.columns, count), np.tile(batch.weights, count)),
+                np.repeat(np.arange(count), len(batch)))
 
     def _codes(self, values: list[Any], text: bool) -> Codes:
         if not text:

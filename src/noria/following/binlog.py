@@ -178,7 +178,7 @@ class BinlogReader:
         self._queue.put(found)
 
     def _transactions(self) -> Iterator[BinlogEvent]:
-        stream, whole, within = self._stream, BinlogEvent(), False
+        stream, transaction, within = self._stream, BinlogEvent(), False
         for event in stream:
             at = place(stream.log_file, stream.log_pos)
             if isinstance(event, RotateEvent):
@@ -195,24 +195,24 @@ class BinlogReader:
                 within = True
                 self._mapped(event, at)
             elif isinstance(event, RowsEvent):
-                before = len(whole.changes)
-                whole.changes.extend(self._changes(event))
-                whole.nbytes += event.event_size if len(whole.changes) > before else 0
-                if whole.units >= FOLLOW_PIECE_ROWS:
-                    yield replace(whole, time=event.timestamp)
-                    whole = BinlogEvent()
+                before = len(transaction.changes)
+                transaction.changes.extend(self._changes(event))
+                transaction.nbytes += event.event_size if len(transaction.changes) > before else 0
+                if transaction.units >= FOLLOW_PIECE_ROWS:
+                    yield replace(transaction, time=event.timestamp)
+                    transaction = BinlogEvent()
             elif isinstance(event, XidEvent):
-                yield replace(whole, at=at, time=event.timestamp)
-                whole, within = BinlogEvent(), False
+                yield replace(transaction, at=at, time=event.timestamp)
+                transaction, within = BinlogEvent(), False
             elif isinstance(event, QueryEvent):
-                found = self._said(event, bool(whole.changes), at)
+                found = self._said(event, bool(transaction.changes), at)
                 if found is None:
                     within = True
                     continue
-                yield replace(whole, at=at, time=event.timestamp) if found.meaning is None else found
-                whole, within = BinlogEvent(), False
+                yield replace(transaction, at=at, time=event.timestamp) if found.meaning is None else found
+                transaction, within = BinlogEvent(), False
             elif isinstance(event, XAPrepareEvent):
-                if whole.changes:
+                if transaction.changes:
                     raise CannotFollow(f"at {shown(at)} the source prepared an XA transaction, and these are not "
                                        f"followed")
             else:

@@ -31,7 +31,7 @@ from noria.following.schema import SourceTable
 from noria.following.source import IN_FILE, BinlogPosition, SourceConnection, shown
 from noria.following.target import TargetServer
 
-TELL_S = 1.0  # between two reports of progress, each of which queries the source's end
+REPORT_S = 1.0  # between two reports of progress, each of which queries the source's end
 SAY_S = 2.0  # between two printed lines on the progress of the first load
 IDLE_S = 10.0  # a position without rows is committed after this time
 AGAIN_S = 1.0  # before another run
@@ -99,7 +99,7 @@ class FollowRun:
             self._follow(at)
         except CannotFollow as e:
             with contextlib.suppress(ConnectionError, CannotFollow):
-                self._target.tell({"state": "stopped", "error": str(e)})
+                self._target.report_progress({"state": "stopped", "error": str(e)})
             raise
         finally:
             self._source.close()
@@ -145,14 +145,14 @@ class FollowRun:
     def _first_rows(self) -> None:
         if self._record["loaded"]:
             return
-        self._target.tell({"state": "loading"})
+        self._target.report_progress({"state": "loading"})
         self._make(self._tables)
         self._say(f"loading {', '.join(self._tables)}")
         began = said = time.monotonic()
 
         def alive() -> None:
             nonlocal said
-            rows = self._target.tell({"state": "loading"})
+            rows = self._target.report_progress({"state": "loading"})
             if (now := time.monotonic()) - said >= SAY_S:
                 said = now
                 self._say(f"loading for {now - began:.0f} s, {rows:,} rows so far"
@@ -174,18 +174,18 @@ class FollowRun:
         progress = FollowProgress(self._source, self._target, self._record, at, self._say)
         try:
             while not self._follower.over.is_set():
-                found = binlog.next(0 if progress.net else TELL_S / 2)
+                found = binlog.next(0 if progress.net else REPORT_S / 2)
                 if found is not None:
                     self._take(found, progress)
                 elif progress.net or progress.is_due():
                     self._commit(progress)
-                progress.tell(found is None)
+                progress.report(found is None)
         finally:
             binlog.close()
             with contextlib.suppress(ConnectionError, CannotFollow):
                 if not progress.net and not progress.is_applying:
                     self._commit(progress)
-                self._target.tell({"state": "stopped"})
+                self._target.report_progress({"state": "stopped"})
 
     def _take(self, found: BinlogEvent, progress: FollowProgress) -> None:
         if found.created:
@@ -276,13 +276,13 @@ class FollowProgress:
     net: NetChange = field(default_factory=NetChange)
     at: int = 0
     committed: float = field(default_factory=time.monotonic)
-    told: float = 0.0
+    reported_at: float = 0.0
     time: int = 0
     transactions: int = 0
     rows: int = 0
     units: int = 0
     is_applying: bool = False
-    has_told: bool = False
+    is_announced: bool = False
 
     def __post_init__(self) -> None:
         self.at = self.last.number
@@ -305,18 +305,19 @@ class FollowProgress:
             return False
         return time.monotonic() - self.committed >= IDLE_S or self.at < self.record["consistent"] <= self.last.number
 
-    def tell(self, is_idle: bool) -> None:
-        """Report the progress, for SHOW and /metrics, at most every TELL_S."""
-        if time.monotonic() - self.told < TELL_S:
+    def report(self, is_idle: bool) -> None:
+        """Report the progress, for SHOW and /metrics, at most every REPORT_S."""
+        if time.monotonic() - self.reported_at < REPORT_S:
             return
-        self.told = time.monotonic()
+        self.reported_at = time.monotonic()
         end = self.source.end()
         is_there = is_idle and not self.net and self.last.number >= end.number
         age = 0.0 if is_there else max(time.time() + self._ahead - self.time, 0.0) if self.time else None
         consistent = self.at >= self.record["consistent"]
-        self.target.tell({"state": "following" if consistent else "catching up", "position": shown(self.last),
-                          "end": shown(end), "behind_bytes": self.source.behind(self.last, end), "current_s": age,
-                          "transactions": self.transactions, "rows": self.rows, "error": ""})
-        if consistent and not self.has_told:
-            self.has_told = True
+        self.target.report_progress({
+            "state": "following" if consistent else "catching up", "position": shown(self.last), "end": shown(end),
+            "behind_bytes": self.source.behind(self.last, end), "current_s": age, "transactions": self.transactions,
+            "rows": self.rows, "error": ""})
+        if consistent and not self.is_announced:
+            self.is_announced = True
             self.say(f"noria following {self.record['source']} from {shown(self.last)}")

@@ -67,7 +67,7 @@ class LoadReporter:
 
     def __call__(self, rows: int) -> None:
         with contextlib.suppress(ConnectionError, CannotFollow):
-            TargetServer(*self._whose).tell({"loaded": rows})
+            TargetServer(*self._whose).report_progress({"loaded": rows})
 
 
 def _table(options: Mapping[str, str]) -> SourceTable:

@@ -31,11 +31,11 @@ class TargetServer:
         self.server, self.name, self.run = wire.Server.of({"url": url}), name, run or uuid.uuid4().hex
 
     def _post(self, what: str, body: dict[str, Any] | None = None) -> Any:
-        return self._asked(f"/follows/{self.name}/{what}", json.dumps({"run": self.run, **(body or {})}).encode())
+        return self._request(f"/follows/{self.name}/{what}", json.dumps({"run": self.run, **(body or {})}).encode())
 
-    def _asked(self, path: str, body: bytes, kind: str = wire.JSON) -> Any:
+    def _request(self, path: str, body: bytes, kind: str = wire.JSON) -> Any:
         try:
-            with self.server.asked("POST", path, body, kind, APPLY_S) as response:
+            with self.server.request("POST", path, body, kind, APPLY_S) as response:
                 return json.loads(response.read())
         except wire.RequestRefused as e:
             if e.code == READ_ONLY_MODE.number or e.status == 503:
@@ -57,15 +57,15 @@ class TargetServer:
     def sql(self, statement: str) -> None:
         self._post("sql", {"sql": statement})
 
-    def tell(self, told: dict[str, Any]) -> int:
+    def report_progress(self, progress: dict[str, Any]) -> int:
         """Report the progress of this run.  Returns the number of rows that the first load has read."""
-        return int(self._post("tell", {"told": told})["loaded"])
+        return int(self._post("tell", {"told": progress})["loaded"])
 
     def apply(self, position: int, changes: Iterable[tuple[str, str, pa.RecordBatch]]) -> bool:
         some = [{"table": table, "on": on, "rows": to_stream(r).to_pybytes()} for table, on, r in changes]
         meta = {b"noria": json.dumps({"run": self.run, "position": position}).encode()}
         body = to_stream(pa.Table.from_pylist(some, _SCHEMA.with_metadata(meta))).to_pybytes()
-        return bool(self._asked(f"/follows/{self.name}/apply", body, ARROW)["done"])
+        return bool(self._request(f"/follows/{self.name}/apply", body, ARROW)["done"])
 
     def release(self) -> None:
-        self._asked(f"/follows/{self.name}/release", b"{}")
+        self._request(f"/follows/{self.name}/release", b"{}")

@@ -30,31 +30,31 @@ async def applied(executor: Executor, sessions: Sessions, request: dict[str, Any
     if request.get("dry_run"):
         yield {"preview": (await executor.program.preview(text, drop)).as_json()}
         return
-    steps, told = list[str](), asyncio.Event()
+    steps, progressed = list[str](), asyncio.Event()
     session = sessions.connect(Client(user, "", sessions.processes.number(), address, False))
 
-    def tell(step: str) -> None:
-        session.running.tell(step)
+    def report_step(step: str) -> None:
+        session.running.set_state(step)
         steps.append(step)
-        told.set()
+        progressed.set()
 
     with made_by(f"{user}@{address}", "noria apply"):
-        change = executor.program.apply(text, drop, str(request.get("expect", "")), tell,
+        change = executor.program.apply(text, drop, str(request.get("expect", "")), report_step,
                                         partial(executor.locks.check, session.connection_id))
         task = asyncio.ensure_future(session.running.bounded(change, "noria apply"))
     try:
         yield {"session": session.connection_id}
-        task.add_done_callback(lambda _: told.set())
+        task.add_done_callback(lambda _: progressed.set())
         while not task.done():
             with suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), APPLY_LINE_S)
-            if not told.is_set():
+                await asyncio.wait_for(progressed.wait(), APPLY_LINE_S)
+            if not progressed.is_set():
                 yield {"builds": await _builds(executor)}
-            told.clear()
+            progressed.clear()
             while steps:
                 yield {"step": steps.pop(0)}
         preview = task.result()
-        await executor.told()
+        await executor.wait_for_front_ends()
         yield {"preview": preview.as_json(), "applied": True}
     finally:
         task.cancel()

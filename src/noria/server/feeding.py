@@ -183,9 +183,10 @@ class FeedMessage(NamedTuple):
         return {"kind": self.kind, **({} if self.mark is None else {"watermark": str(self.mark)})}
 
 
-async def told_of(feed: ServedFeed, at: Watermark, whole: bool) -> AsyncGenerator[FeedMessage]:
-    """Yield the changes of a feed after a watermark, as they happen.  whole: yield all rows of that moment first."""
-    if whole:
+async def feed_messages(feed: ServedFeed, at: Watermark, rows_first: bool) -> AsyncGenerator[FeedMessage]:
+    """Yield the changes of a feed after a watermark, as they happen.  rows_first: yield all rows of that
+    moment first."""
+    if rows_first:
         async for batch in feed.rows(at):
             yield FeedMessage("rows", batch)
         yield FeedMessage("whole", None, at)

@@ -330,7 +330,7 @@ class ServerNode:
         if self.link.state is not LinkState.UP:
             return []
         with contextlib.suppress(ConnectionError, TimeoutError, SqlError):
-            return self._progress.told(await asyncio.wait_for(self.executor.builds(), FILLING_S))
+            return self._progress.progress_of(await asyncio.wait_for(self.executor.builds(), FILLING_S))
         return []
 
     async def health(self) -> dict[str, Any]:
@@ -365,7 +365,7 @@ class ServerNode:
 
     async def _watch_memory(self) -> None:
         """Unmap unused memory, drop ad-hoc views beyond their share, and warn of too much memory that stays."""
-        told = 0
+        warned_bytes = 0
         while True:
             await asyncio.sleep(MEMORY_WATCH_S)
             self.executor.reads.refresh()
@@ -377,12 +377,12 @@ class ServerNode:
                 found = await self.ask("stats")
                 with contextlib.suppress(SqlError):  # the next turn tries again
                     await self.program.make_room(found)
-                told = self._warn_of_memory(found, told)
+                warned_bytes = self._warn_of_memory(found, warned_bytes)
 
-    def _warn_of_memory(self, found: dict[str, Any], told: int) -> int:
+    def _warn_of_memory(self, found: dict[str, Any], warned_bytes: int) -> int:
         essential, limit = found["essential"] + found["symbols"], found["memory_limit"]
-        if not limit or essential <= max(limit, 2 * told):
-            return told if essential > limit else 0
+        if not limit or essential <= max(limit, 2 * warned_bytes):
+            return warned_bytes if essential > limit else 0
         self._warnings += 1
         log.warning("full state and strings take %s of the memory limit of %s and are never evicted. SHOW NORIA STATUS "
                     "says which views need them and why: read these by a key, drop them, or raise --memory-limit",

@@ -1,6 +1,6 @@
 """Converts rows between Arrow and Python, and runs work on many rows in a thread (`beside`).
 
-Keeps true: many rows are converted in pieces.  A conversion is C code that holds the interpreter's lock, so one large
+Keeps true: many rows are converted in chunks.  A conversion is C code that holds the interpreter's lock, so one large
 conversion would stop all other threads.
 """
 
@@ -25,7 +25,7 @@ Many = TypeVar("Many", bound=Sized)
 
 
 class LargeRows(Sequence[tuple[Any, ...]]):
-    """Rows of an Arrow table as tuples, converted in pieces when they are read.
+    """Rows of an Arrow table as tuples, converted in chunks when they are read.
 
     width: the number of leading columns in a tuple.  lease: the room of the table, released with this object.
     """
@@ -33,7 +33,7 @@ class LargeRows(Sequence[tuple[Any, ...]]):
     def __init__(self, table: pa.Table, width: int, lease: MemoryLease | None = None):
         self._table, self.lease = table.select(range(width)), lease
         each = self._table.nbytes // max(len(self), 1)
-        self.piece_rows = min(max(1, RESULT_PIECE_BYTES // max(each, 1)), OFF_LOOP_ROWS)
+        self.chunk_rows = min(max(1, RESULT_PIECE_BYTES // max(each, 1)), OFF_LOOP_ROWS)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -51,8 +51,8 @@ class LargeRows(Sequence[tuple[Any, ...]]):
         return self[at % len(self):at % len(self) + 1][0] if -len(self) <= at < len(self) else [][at]
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        for at in range(0, len(self), self.piece_rows):
-            yield from self[at:at + self.piece_rows]
+        for at in range(0, len(self), self.chunk_rows):
+            yield from self[at:at + self.chunk_rows]
 
 
 def is_large(table: pa.Table) -> bool:
@@ -65,8 +65,8 @@ def _tuples(table: pa.Table, width: int) -> list[Any]:
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:
-    """Return tuples of the first `width` columns.  Many rows are converted in pieces, so another thread waits for at
-    most one piece."""
+    """Return tuples of the first `width` columns.  Many rows are converted in chunks, so another thread waits for at
+    most one chunk."""
     if table.num_rows <= OFF_LOOP_ROWS:
         return _tuples(table, width)
     return list(LargeRows(table, width))

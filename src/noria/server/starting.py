@@ -28,7 +28,7 @@ from noria.sql.text.databases import Database
 from noria.sql.warm_up import plan_some
 
 log = logging.getLogger("noria")
-TOLD_S = 15  # between two lines of the log about a start that waits
+LOG_EVERY_S = 15  # between two lines of the log about a start that waits
 ARCHIVE_AFTER_S = 30  # after the workers are up, since the first clients have priority
 
 
@@ -76,7 +76,7 @@ async def warm_up(supervisor: Supervisor, scratch: Path | None) -> None:
 
     both = asyncio.gather(supervisor.start(), asyncio.to_thread(load))
     try:
-        while not (await asyncio.wait((both,), timeout=TOLD_S))[0]:
+        while not (await asyncio.wait((both,), timeout=LOG_EVERY_S))[0]:
             log.info("starting: %s", waited_for(compiling.now(), (), supervisor.state) or "kernels are being loaded")
         await both
     finally:
@@ -106,7 +106,7 @@ async def worker_up(link: Link, links: Iterable[WorkerLink], supervisor: Supervi
     up, unusable, compiling = asyncio.ensure_future(link.up()), supervisor.unusable, Compiling()
     assert unusable is not None, "the supervisor has started"
     try:
-        while not (await asyncio.wait((up, unusable), timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+        while not (await asyncio.wait((up, unusable), timeout=LOG_EVERY_S, return_when=asyncio.FIRST_COMPLETED))[0]:
             log.info("starting: %s; spark.log in the data directory says more",
                      waited_for(compiling.now(), links, supervisor.state))
         if unusable.done() and not up.done():

@@ -82,7 +82,7 @@ def test_many_clients_ask_together(server: LocalServer, front: LocalFar) -> None
     for thread in threads:
         thread.join()
     assert not wrong
-    assert max(len(keys) for look in looks for _, _, keys in look.asked) >= 8, "some were found all at once"
+    assert max(len(keys) for look in looks for _, _, keys in look.lookups) >= 8, "some were found all at once"
     until("it has counted them", lambda: fronts_of(server).stats()[2]["reads_total"])
 
 

@@ -16,7 +16,7 @@ from noria.core.types import BIGINT, TEXT, Field
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec, encode_result
 from noria.server.mysql.codec import Packet
-from noria.server.mysql.session import Conversation, ConversationState, Waiting
+from noria.server.mysql.session import Conversation, ConversationState, PendingReply
 from noria.server.outcomes import (
     Client,
     Encoded,
@@ -323,7 +323,7 @@ def test_an_answer_that_a_future_settles(backend: FakeBackend) -> None:
     backend.answers["LATER"] = lambda: PendingOutcome(future, lambda f: Ok(f.result()))
     conversation = ready(backend)
     waiting = conversation.command(b"\x03LATER")
-    assert isinstance(waiting, Waiting) and waiting.awaitable is future
+    assert isinstance(waiting, PendingReply) and waiting.awaitable is future
     (payload,) = replies(waiting.settle(future))
     assert payload[:2] == b"\0\3"
 
@@ -335,11 +335,11 @@ def test_answers_that_come_later(backend: FakeBackend) -> None:
     backend.answers["LATER"] = later
     conversation = ready(backend)
     waiting = conversation.receive(Packet(0, 1, b"\x03LATER"))
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingReply)
     waiting.awaitable.close()
     assert len(replies(waiting.settle(done(ResultSet(FIELDS, [(1,)]))))) == 5
     waiting = conversation.command(b"\x03LATER")
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingReply)
     waiting.awaitable.close()
     assert error_of(waiting.refuse(SqlError(1205, "HY000", "late")))[0] == 1205 and conversation.ready
 

@@ -1,4 +1,4 @@
-"""Large replies: pieces are made as the client reads them, others go on meanwhile, and the room is given back."""
+"""Large replies: chunks are made as the client reads them, others go on meanwhile, and the room is given back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import BIGINT, TEXT, Field
 from noria.runtime.link.result_memory import ResultMemory
 from noria.server.mysql import codec, encode_result
-from noria.server.mysql.pieces import Renumbered, pieces_of
-from noria.server.mysql.rows import encode_pieces
+from noria.server.mysql.chunks import Renumbered, chunks_of
+from noria.server.mysql.rows import encode_chunks
 from noria.server.mysql.streaming import EncodedStream
 from noria.server.outcomes import FailedStatement, Ok, Outcome, ResultSet, Streamed
 from noria.server.rows import LargeRows
@@ -46,12 +46,12 @@ def watched(rows: int = ROWS, lease: Any = None) -> Watched:
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("deprecate_eof", [False, True])
 @pytest.mark.parametrize("first", [1, 254])
-def test_the_pieces_are_the_whole_reply(binary: bool, deprecate_eof: bool, first: int) -> None:
+def test_the_chunks_are_the_whole_reply(binary: bool, deprecate_eof: bool, first: int) -> None:
     rows = watched(3_000)
-    rows.piece_rows = 128
-    pieces = list(encode_pieces(FIELDS, rows, binary, deprecate_eof, 2, 3, first))
-    assert b"".join(pieces) == encode_result(FIELDS, list(rows), binary, deprecate_eof, 2, 3, first)
-    assert len(pieces) == 2 + 24 and max(map(len, pieces)) < 128 * 600
+    rows.chunk_rows = 128
+    chunks = list(encode_chunks(FIELDS, rows, binary, deprecate_eof, 2, 3, first))
+    assert b"".join(chunks) == encode_result(FIELDS, list(rows), binary, deprecate_eof, 2, 3, first)
+    assert len(chunks) == 2 + 24 and max(map(len, chunks)) < 128 * 600
 
 
 def test_rows_are_made_when_they_are_looked_at() -> None:
@@ -65,17 +65,17 @@ def test_rows_are_made_when_they_are_looked_at() -> None:
 
 def test_several_outcomes_are_numbered_through() -> None:
     outcomes: list[Outcome] = [Ok(3), ResultSet(FIELDS, watched(2_000)), ResultSet(FIELDS, [(1, "a")])]
-    whole = b"".join(pieces_of(outcomes, False, True, 2))
+    whole = b"".join(chunks_of(outcomes, False, True, 2))
     at, numbers = 0, list[int]()
     while at < len(whole):
         numbers.append(whole[at + 3])
         at += 4 + int.from_bytes(whole[at:at + 3], "little")
     assert numbers == [(n + 1) & 255 for n in range(len(numbers))] and len(numbers) == 1 + 2_004 + 5
     renumbered: list[bytes | None] = []
-    stream = Renumbered(EncodedStream(pieces_of(outcomes, False, True, 2)), 9)
+    stream = Renumbered(EncodedStream(chunks_of(outcomes, False, True, 2)), 9)
     while not renumbered or renumbered[-1] is not None:
         stream.pull(renumbered.append)
-    assert b"".join(p for p in renumbered if p is not None) == b"".join(pieces_of(outcomes, False, True, 2, 9))
+    assert b"".join(p for p in renumbered if p is not None) == b"".join(chunks_of(outcomes, False, True, 2, 9))
 
 
 def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
@@ -83,11 +83,11 @@ def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
     running.begin("SELECT 1")
     running.end()
     rows = [(i,) for i in range(9_000)]
-    pieces = pieces_of([ResultSet(FIELDS[:1], rows), ResultSet(FIELDS[:1], rows)], False, True, 2, 1, running.sending())
-    first = next(pieces) + next(pieces)
+    chunks = chunks_of([ResultSet(FIELDS[:1], rows), ResultSet(FIELDS[:1], rows)], False, True, 2, 1, running.sending())
+    first = next(chunks) + next(chunks)
     assert (running.text, running.state, running.command) == ("SELECT 1", "sending rows", "Query")
     running.stop(SqlError(1317, "70100", "Query execution was interrupted"))
-    (last,) = pieces
+    (last,) = chunks
     assert last[3] == codec.count_packets(first) + 1 & 255 and last[4] == 0xFF and b"interrupted" in last
     assert running.command == "Sleep" and running._why is None
     with running.sending() as stopped:
@@ -96,14 +96,14 @@ def test_a_reply_that_is_stopped_ends_with_an_error() -> None:
 
 def test_a_reply_that_nobody_wants_is_sent_no_more() -> None:
     running = RunningStatement(lambda write: None)
-    pieces = EncodedStream(pieces_of([ResultSet(FIELDS[:1], [(1,)] * 9_000)], False, True, 2, 1, running.sending()))
-    pieces.pull(lambda piece: None)
+    chunks = EncodedStream(chunks_of([ResultSet(FIELDS[:1], [(1,)] * 9_000)], False, True, 2, 1, running.sending()))
+    chunks.pull(lambda chunk: None)
     assert running.command == "Query"
-    pieces.close()
+    chunks.close()
     assert running.command == "Sleep"
 
 
-def test_a_client_that_does_not_read_holds_a_piece_and_others_go_on(serving: Serving) -> None:
+def test_a_client_that_does_not_read_holds_a_chunk_and_others_go_on(serving: Serving) -> None:
     rows = watched()
     serving.backend.answers["BIG"] = ResultSet(FIELDS, rows)
     with RawClient(serving.port) as client:
@@ -159,7 +159,7 @@ def test_the_room_is_given_back_with_the_client(serving: Serving, how: str) -> N
     serves_on(serving)
 
 
-def test_rows_that_are_values_already_leave_in_pieces(serving: Serving) -> None:
+def test_rows_that_are_values_already_leave_in_chunks(serving: Serving) -> None:
     rows = [(n, "x") for n in range(OFF_LOOP_ROWS + 1)]
     serving.backend.answers["BIG"] = ResultSet(FIELDS, rows)
     with RawClient(serving.port) as client:
@@ -182,7 +182,7 @@ def test_a_large_reply_that_cannot_be_made_costs_its_connection(serving: Serving
 
 def test_a_stream_of_another_process(serving: Serving) -> None:
     whole = [ResultSet(FIELDS, [(1, "a")]), FailedStatement(_error())]
-    serving.backend.answers["BIG"] = Streamed(EncodedStream(pieces_of(whole, False, True, 2)))
+    serving.backend.answers["BIG"] = Streamed(EncodedStream(chunks_of(whole, False, True, 2)))
     with RawClient(serving.port) as client:
         client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
         received = [client.receive() for _ in range(6)]

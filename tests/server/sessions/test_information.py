@@ -12,7 +12,7 @@ import noria
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
-from noria.server.sessions import over_rows
+from noria.server.sessions.inspect import over_rows
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def test_one_run_at_a_time(target: Followed, follower: TargetServer) -> None:
     other = TargetServer(target.url, "n")
     other.begin()
     for asked in (lambda: follower.apply(5, []), lambda: follower.note(RECORD), lambda: follower.sql("TRUNCATE a"),
-                  lambda: follower.tell({})):
+                  lambda: follower.report_progress({})):
         with pytest.raises(ConnectionError, match="this run of the follower is over"):
             asked()
     assert other.apply(5, [])
@@ -100,7 +100,7 @@ def test_bodies_that_say_nothing(target: Followed, follower: TargetServer) -> No
                        ("sql", b'{"run": "r"}'), ("tell", b'{"run": "r", "told": 1}')):
         kind = "application/vnd.apache.arrow.stream" if path == "apply" else "application/json"
         with pytest.raises(CannotFollow):
-            follower._asked(f"/follows/n/{path}", body, kind)
+            follower._request(f"/follows/n/{path}", body, kind)
 
 
 def test_rows_that_go_are_found_by_their_keys(target: Followed, follower: TargetServer) -> None:
@@ -129,6 +129,6 @@ def test_so_many_databases_are_followed(target: Followed, monkeypatch: pytest.Mo
                                   {"run": "x"}])
 def test_what_is_told_wrongly_harms_nobody(target: Followed, follower: TargetServer, told: dict[str, Any]) -> None:
     """It would stand in /metrics and SHOW, which others read."""
-    follower.tell({"state": "following", "behind_bytes": 5, "current_s": 1.5})
+    follower.report_progress({"state": "following", "behind_bytes": 5, "current_s": 1.5})
     with pytest.raises(CannotFollow, match="told"):
-        follower.tell(told)
+        follower.report_progress(told)

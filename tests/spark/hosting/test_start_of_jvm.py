@@ -14,7 +14,7 @@ import pytest
 from noria.control.processes.supervisor import Supervisor
 from noria.kernels.place import locked
 from noria.spark.hosting import archive, daemon, early
-from noria.spark.hosting.session import SparkSettings, java_version, told_version
+from noria.spark.hosting.session import SparkSettings, java_version, release_version
 
 HOST = SparkSettings(workers=1).hosting()
 
@@ -90,7 +90,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_a_java_says_of_itself_is_what_is_written_beside_it() -> None:
     from noria.spark.hosting.session import find_java
 
-    assert told_version(find_java()) in (0, java_version(find_java())) and told_version(Path("/no/bin/java")) == 0
+    assert release_version(find_java()) in (0, java_version(find_java())) and release_version(Path("/no/bin/java")) == 0
 
 
 # ---------------------------------------------------------------- the reserve
@@ -173,5 +173,5 @@ def test_the_reserve_serves_its_user_only(monkeypatch: pytest.MonkeyPatch) -> No
             stranger.connect(listening.getsockname())
             listening.settimeout(0.2)
             with pytest.raises(TimeoutError):
-                next(daemon._asking(listening))
+                next(daemon._accepted(listening))
             assert stranger.recv(1) == b"", "it is hung up on"

@@ -32,7 +32,7 @@ from noria.plan.view import ViewDef
 from noria.spark.jobs import local, snapshot
 from noria.spark.jobs.bootstrap import bootstrap
 from noria.spark.jobs.query import explain, query
-from noria.spark.jobs.verify import Maintained, VerifyReport, verify
+from noria.spark.jobs.verify import MaintainedView, VerifyReport, verify
 from noria.spark.lowering import lower
 from reference import random_plans
 from spark.checkpoints import checkpoint
@@ -40,7 +40,7 @@ from spark.checkpoints import checkpoint
 pytestmark = pytest.mark.spark
 
 
-def maintained(path: Path, rig: Rig, views: list[ViewDef]) -> list[Maintained]:
+def maintained(path: Path, rig: Rig, views: list[ViewDef]) -> list[MaintainedView]:
     """The engine's views as files."""
     out = []
     for v in views:
@@ -49,7 +49,7 @@ def maintained(path: Path, rig: Rig, views: list[ViewDef]) -> list[Maintained]:
         pq.write_table(rows, names[0])
         if present is not None:
             pq.write_table(present, names[1])
-        out.append(Maintained(v, (names[0],), None if present is None else (names[1],)))
+        out.append(MaintainedView(v, (names[0],), None if present is None else (names[1],)))
     return out
 
 
@@ -109,7 +109,7 @@ def _votes() -> tuple[Rig, list[ViewDef]]:
     return rig, views
 
 
-def _changed(m: Maintained, change: Any) -> Maintained:
+def _changed(m: MaintainedView, change: Any) -> MaintainedView:
     path = f"{m.rows[0]}.{len(os.listdir(os.path.dirname(m.rows[0])))}"
     pq.write_table(change(pq.read_table(m.rows[0])), path)
     return replace(m, rows=(path,))
@@ -123,7 +123,7 @@ def test_what_differs_is_found_and_shown(quick: SparkSession, where: str, tmp_pa
     rig, views = _votes()
     path = checkpoint(tmp_path, [STORIES, VOTES], rig.rows)
 
-    def run(*some: Maintained) -> VerifyReport:
+    def run(*some: MaintainedView) -> VerifyReport:
         return verify(quick, checkpoint=path, tables=[STORIES, VOTES], views=some)
 
     by_user, whole, rows = maintained(tmp_path, rig, views)

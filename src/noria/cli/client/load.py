@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from noria.client.transport import HttpTransport
 
 REJECTED = 3  # the status if some rows were rejected
-LOOK_S, GIVEN_UP_S = 0.1, 60.0  # between two checks of an interrupted load, and until the last one
+LOOK_S, OUTCOME_WAIT_S = 0.1, 60.0  # between two checks of an interrupted load, and until the last one
 
 
 
@@ -121,8 +121,8 @@ def _run(request: dict[str, Any], url: str) -> None:
 
     console, server = Console(), HttpTransport(url)
     try:
-        with interruptible(), closing(server.load(request)) as told:
-            last, seconds = steps(told, console)
+        with interruptible(), closing(server.load(request)) as reports:
+            last, seconds = steps(reports, console)
     except Interrupted as e:
         print(f"noria load: interrupted: {_became(server, request)}", file=sys.stderr)
         raise typer.Exit(128 + e.number) from None
@@ -138,10 +138,11 @@ def _run(request: dict[str, Any], url: str) -> None:
 
 
 def _became(server: HttpTransport, request: dict[str, Any]) -> str:
-    """Describe the outcome of an interrupted load, after the server cancelled or finished it; wait up to GIVEN_UP_S."""
+    """Describe the outcome of an interrupted load, after the server cancelled or finished it; wait up to
+    OUTCOME_WAIT_S."""
     from noria.core.errors import SqlError
 
-    table, state, until = request["table"], "under way", time.monotonic() + GIVEN_UP_S
+    table, state, until = request["table"], "under way", time.monotonic() + OUTCOME_WAIT_S
     try:
         while state == "under way" and time.monotonic() < until:
             state = server.loaded(request["once"])

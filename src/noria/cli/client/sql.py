@@ -144,8 +144,8 @@ def show(result: Any, took_ms: float, format: Format = Format.table, out: TextIO
     for level, code, message in result.warnings:
         console.print(f"{level} {code}: {message}", style="yellow", markup=False)
     if result.arrow is None:
-        told = f", id {result.last_insert_id}" if result.last_insert_id else ""
-        console.print(f"ok, {result.affected} rows affected{told} ({took_ms:.1f} ms)")
+        inserted_id = f", id {result.last_insert_id}" if result.last_insert_id else ""
+        console.print(f"ok, {result.affected} rows affected{inserted_id} ({took_ms:.1f} ms)")
     elif format is Format.table:
         _show_table(console, result, took_ms)
     elif format is Format.csv:

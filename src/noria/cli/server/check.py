@@ -73,7 +73,7 @@ def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> StoreC
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("the write-ahead log", total=None)
 
-        def told(what: str, done: int, total: int) -> None:
+        def report_progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        return StoreCheck(str(base), told, accept_loss, worker, workers).run()
+        return StoreCheck(str(base), report_progress, accept_loss, worker, workers).run()

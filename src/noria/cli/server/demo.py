@@ -60,9 +60,9 @@ def command(
     raise typer.Exit(0 if agreed else 1)
 
 
-def _directory(given: Path | None) -> Path:
-    if given is None:
+def _directory(directory: Path | None) -> Path:
+    if directory is None:
         return Path(tempfile.mkdtemp(prefix="noria-demo-"))
-    if given.exists() and any(given.iterdir()):
-        raise ValueError(f"--data-dir {given} is not empty: the demo starts with an empty one")
-    return given.absolute()
+    if directory.exists() and any(directory.iterdir()):
+        raise ValueError(f"--data-dir {directory} is not empty: the demo starts with an empty one")
+    return directory.absolute()

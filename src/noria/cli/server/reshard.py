@@ -85,9 +85,9 @@ def _resharded(data_dir: Path, workers: int, epoch: int, again: bool) -> str:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("looking", total=None, rate="")
 
-        def told(what: str, done: int, total: int) -> None:
+        def report_progress(what: str, done: int, total: int) -> None:
             speed = bar.tasks[0].speed
             bar.update(task, description=what, completed=done, total=total,
                        rate="" if speed is None else f"{speed:,.0f} rows/s")
 
-        return Resharding(data_dir, workers, epoch, told, again=again).run()
+        return Resharding(data_dir, workers, epoch, report_progress, again=again).run()

@@ -126,7 +126,7 @@ class Supervisor:
         self.unusable: asyncio.Future[str] | None = None  # why a worker cannot open its store, once that happens
         self._keeper: asyncio.Task[None] | None = None
         self._when_needed = False  # does the first job start the driver?
-        self._process: asyncio.subprocess.Process | early.Begun | None = None
+        self._process: asyncio.subprocess.Process | early.StartedDriver | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._jvm: Process | None = None
         self._liveness = Liveness()

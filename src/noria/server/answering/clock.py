@@ -54,15 +54,15 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
         rows = tuple([tuple([zones.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
                              for n, v in enumerate(row)]) for row in rows])
     absent = [i for i, c in enumerate(table.columns) if c.takes_time and i not in columns]
-    given = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].takes_time}
+    listed = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].takes_time}
     more = tuple(_default(table.columns[i], utc, offset) for i in absent)
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
         types = [arrow_type(table.columns[i].type) for i in absent]
         times = [pa.array([m] * len(rows), type) for m, type in zip(more, types, strict=True)]
         rows = pa.RecordBatch.from_arrays([*rows.columns, *times], names=[str(i) for i in (*columns, *absent)]) \
             if absent else rows
-    elif absent or given:
-        rows = tuple([_stamped(row, given, utc, offset) + more for row in rows])
+    elif absent or listed:
+        rows = tuple([_stamped(row, listed, utc, offset) + more for row in rows])
     assignments = _assigned(statement.assignments, table, utc, offset) if statement.assignments else ()
     return Insert(statement.table, (*columns, *absent), rows, statement.on_duplicate, assignments)
 
@@ -80,8 +80,8 @@ def _default(column: Column, utc: datetime, offset: timedelta) -> Any:
     return None if value is None else coerce(value, column, 1)
 
 
-def _stamped(row: Any, given: dict[int, Column], utc: datetime, offset: timedelta) -> tuple[Any, ...]:
-    return tuple([_default(given[n], utc, offset) if v is DEFAULT and n in given else v for n, v in enumerate(row)])
+def _stamped(row: Any, listed: dict[int, Column], utc: datetime, offset: timedelta) -> tuple[Any, ...]:
+    return tuple([_default(listed[n], utc, offset) if v is DEFAULT and n in listed else v for n, v in enumerate(row)])
 
 
 def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: timedelta) -> Assignments:

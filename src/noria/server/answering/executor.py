@@ -57,13 +57,13 @@ from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
 NOT_MAINTAINED = NOT_SUPPORTED_YET.number  # the error of a rejected view: Spark answers instead
-Tell = Callable[[str], None]
+SetState = Callable[[str], None]
 
 
 class Executor:
     """Answers statements.  bulk: None without Spark; then SELECTs that no view can answer are rejected.
 
-    replies: the kept replies of fronts.  told: waits until all processes that use the program have its version.
+    replies: the kept replies of fronts.  wait_for_front_ends: waits until each has the program's current version.
     kept: returns the bytes of all kept replies and their limit.
     """
 
@@ -79,54 +79,54 @@ class Executor:
         self.replies = ReplyCache(reply_bytes, self._catalog)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
         self.writes = self.write_errors = self.spark_queries = self.selects = 0
-        self.told: Callable[[], Awaitable[None]] = _at_once
+        self.wait_for_front_ends: Callable[[], Awaitable[None]] = _at_once
         self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)
 
     # ------------------------------------------------------------ reads
-    def select(self, compiled: CachedStatement, values: Sequence[Any], keep: bool, tell: Tell
+    def select(self, compiled: CachedStatement, values: Sequence[Any], keep: bool, set_state: SetState
                ) -> ResultSet | Awaitable[ResultSet]:
         """Run a SELECT by a lookup of its values.  If its keys are in shared memory, return the result at once.
 
-        keep: return the entry of the result, too.  tell: called with the state of a statement that waits.
+        keep: return the entry of the result, too.  set_state: called with the state of a statement that waits.
         """
         view = compiled.view
         assert view is not None
         reader = self.reader_of(compiled, view)
         if reader is None or self.program.first_states.wait_for(reader):
-            return self.select_bound(compiled.select(values), tell)
+            return self.select_bound(compiled.select(values), set_state)
         if not compiled.one_key:
-            return self._look_up(reader, compiled.select(values), tell)
-        shape, asked = compiled.asked(values)
-        return self._one_key(reader, compiled.through, view, shape, asked, keep, lambda: compiled.select(values), tell)
+            return self._look_up(reader, compiled.select(values), set_state)
+        return self._one_key(reader, compiled.through, view, *compiled.bind_lookup(values), keep,
+                             lambda: compiled.select(values), set_state)
 
-    async def select_bound(self, select: sql.Select, tell: Tell) -> ResultSet:
+    async def select_bound(self, select: sql.Select, set_state: SetState) -> ResultSet:
         """Run a bound SELECT.  Make an ad-hoc view if no view answers it, or let Spark answer it."""
         view = select.view
         if view is None:
             self.selects += 1
-            return await self._by_spark(sql.as_batch(select), None, tell)
-        if self.program.once(view) and (found := await self._once(select, view, tell)) is not None:
+            return await self._by_spark(sql.as_batch(select), None, set_state)
+        if self.program.once(view) and (found := await self._once(select, view, set_state)) is not None:
             return found
         named = self.program.readerless(view)
-        tell("making an ad-hoc view" if named is None else waits_for(named.name))
+        set_state("making an ad-hoc view" if named is None else waits_for(named.name))
         try:
             reader = await self.program.reader(view)
         except SqlError as e:
             if e.code != NOT_MAINTAINED:
                 raise
             self.selects += 1
-            return await self._by_spark(sql.as_batch(select, e.message), view, tell)
-        return await _settled(self._look_up(reader, select, tell))
+            return await self._by_spark(sql.as_batch(select, e.message), view, set_state)
+        return await _settled(self._look_up(reader, select, set_state))
 
-    async def _once(self, select: sql.Select, view: ViewDef, tell: Tell) -> ResultSet | None:
+    async def _once(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = ResultFinish.of(view)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
             self.selects += 1
-            return await self._unlike(e, select, tell)
-        tell("waiting for the worker")
+            return await self._unlike(e, select, set_state)
+        set_state("waiting for the worker")
         if not keys and between is None:
             self.selects += 1
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
@@ -143,14 +143,14 @@ class Executor:
         self.selects += 1
         return result
 
-    def _look_up(self, reader: ViewDef, select: sql.Select, tell: Tell) -> ResultSet | Awaitable[ResultSet]:
+    def _look_up(self, reader: ViewDef, select: sql.Select, set_state: SetState) -> ResultSet | Awaitable[ResultSet]:
         """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
         shape, through = ResultFinish.of(view), reading(reader, view)
         if is_one_key(select):
-            asked = [a.values[0] for a in select.lookups]
-            return self._one_key(reader, through, view, shape, asked, False, lambda: select, tell)
+            key_values = [a.values[0] for a in select.lookups]
+            return self._one_key(reader, through, view, shape, key_values, False, lambda: select, set_state)
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
             between = range_of(first, reader.key_fields[0])
@@ -159,36 +159,37 @@ class Executor:
                 self.selects += 1
                 return ResultSet(shape.shown, shape.rows_of(rows))
             return self._or_by_spark(partial(self._fetched_between, reader, through, view, shape, between), reader,
-                                     lambda: select, tell)
+                                     lambda: select, set_state)
         self.selects += 1
         try:
             keys, nulls = keys_of(select.lookups, view.key_fields)
         except SqlError as e:
-            return self._unlike(e, select, tell)
+            return self._unlike(e, select, set_state)
         if through is not None:
             keys, through = through.of(keys)
         found = self.reads.several(reader, keys, nulls, through)
         if found is None:
             return self._or_by_spark(partial(self._fetched_several, reader, through, shape, keys, nulls), reader,
-                                     lambda: select, tell)
+                                     lambda: select, set_state)
         return shape.result_of(found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
     def _one_key(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
-                 asked: Sequence[Any], keep: bool, select: Callable[[], sql.Select],
-                 tell: Tell) -> ResultSet | Awaitable[ResultSet]:
-        """Answer a SELECT of one key.  asked: the client's values for the key columns."""
+                 key_values: Sequence[Any], keep: bool, select: Callable[[], sql.Select],
+                 set_state: SetState) -> ResultSet | Awaitable[ResultSet]:
+        """Answer a SELECT of one key.  key_values: the client's values for the key columns."""
         self.selects += 1
         try:
-            key = key_of(asked, view.key_fields)
+            key = key_of(key_values, view.key_fields)
         except SqlError as e:
-            return self._unlike(e, select(), tell)
+            return self._unlike(e, select(), set_state)
         if key is None:
             return ResultSet(shape.shown, shape.apply([]))
         if through is not None and not through.same_key:
             (key,), through = through.of([key])
         found = self.reads.local(reader, key, keep, through)
         if found is None:
-            return self._or_by_spark(partial(self._fetched, reader, through, view, shape, key), reader, select, tell)
+            fetch = partial(self._fetched, reader, through, view, shape, key)
+            return self._or_by_spark(fetch, reader, select, set_state)
         if not view.key:
             self.program.read_many(view, len(found.rows))
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
@@ -245,8 +246,7 @@ class Executor:
         return await shape.result_of(*await self.reads.between(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
-        """Wait until the view has its first state.  If Spark can answer instead of an ad-hoc view, raise SqlError 3024
-        after a short wait."""
+        """Wait for the first state.  If Spark can answer instead of an ad-hoc view, raise SqlError 3024 soon."""
         if not self.program.first_states.wait_for(reader):
             return
         hold_s = self.program.patience_s(reader) if reader.adhoc and self._bulk is not None else None
@@ -256,11 +256,11 @@ class Executor:
             raise statement_timeout(round((hold_s or 0) * 1000)) from None
 
     async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
-                           select: Callable[[], sql.Select], tell: Tell) -> ResultSet:
+                           select: Callable[[], sql.Select], set_state: SetState) -> ResultSet:
         """Answer by the worker.  If that takes too long for an ad-hoc view, Spark answers instead.  If the view is
         still being filled, both run, and the first answer counts."""
         fills = not reader.adhoc and self.program.first_states.wait_for(reader)
-        tell(waits_for(reader.name) if fills else "waiting for the worker")
+        set_state(waits_for(reader.name) if fills else "waiting for the worker")
         try:
             return await fetch()
         except SqlError as e:
@@ -269,14 +269,14 @@ class Executor:
             batch = sql.as_batch(wanted := select(), "its rows take the worker too long to derive")
             filling = self.program.first_states.wait_for(reader)
             with self.program.first_states.wanted(reader):
-                by_spark = self._by_spark(batch, wanted.view, tell)
+                by_spark = self._by_spark(batch, wanted.view, set_state)
                 return await (first_answer(by_spark, self._when_there(reader, fetch)) if filling else by_spark)
 
     async def _when_there(self, reader: ViewDef, fetch: Callable[[], Awaitable[ResultSet]]) -> ResultSet:
         await self.program.first_states.of(reader)
         return await fetch()
 
-    def _unlike(self, error: SqlError, select: sql.Select, tell: Tell) -> Awaitable[ResultSet]:
+    def _unlike(self, error: SqlError, select: sql.Select, set_state: SetState) -> Awaitable[ResultSet]:
         """Let Spark answer a SELECT by values that are no keys, such as a number for a text column.  Several texts
         equal one number.  The SELECT is rejected if their rows must be grouped or ranked together."""
         view = select.view
@@ -284,20 +284,20 @@ class Executor:
         together = are_one_key(select.lookups, view.key_fields) or is_of_rows(view)
         if error.code != NOT_MAINTAINED or not together:
             raise error
-        return self._by_spark(sql.as_batch(select, error.message), view, tell)
+        return self._by_spark(sql.as_batch(select, error.message), view, set_state)
 
-    async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, tell: Tell) -> ResultSet:
+    async def _by_spark(self, batch: sql.BatchQuery, view: ViewDef | None, set_state: SetState) -> ResultSet:
         if self._bulk is None:
             raise not_supported(f"this SELECT ({batch.reason or 'no view answers it'})",
                                 "an embedded database has no Spark: run it with a server")
         self.spark_queries += 1
-        tell("answered by Spark")
-        rows = await self._bulk.query(batch, tell)
+        set_state("answered by Spark")
+        rows = await self._bulk.query(batch, set_state)
         if not rows and view is not None and view.empty_row is not None:
             rows = [view.empty_row[: view.visible]]
         why = f": {batch.reason}" if batch.reason else ""
-        told = ("Warning", NOT_MAINTAINED, f"answered by Spark over a snapshot, not by a view{why}")
-        return ResultSet(batch.fields, rows, (told,))
+        warning = ("Warning", NOT_MAINTAINED, f"answered by Spark over a snapshot, not by a view{why}")
+        return ResultSet(batch.fields, rows, (warning,))
 
     async def lookup(self, name: str, keys: pa.Table) -> pa.Table:
         """Return the rows of many keys of a named view as Arrow, with `__key`, the ordinal of each row's key.  Raises
@@ -360,16 +360,16 @@ class Executor:
             compiled.by_key = not self.program.may_rewrite(command)
         return compiled.by_key
 
-    async def rewrite(self, statement: Update | Delete, offset: timedelta, tell: Tell) -> asyncio.Future[Any] | None:
-        """Let Spark run a write over a large table (`control/ddl/rewriting.py`), and return its done future.  None: the
-        caller must submit the write."""
+    async def rewrite(self, statement: Update | Delete, offset: timedelta, set_state: SetState
+                      ) -> asyncio.Future[Any] | None:
+        """Let Spark run a write over a large table, and return its done future.  None: the caller must submit it."""
         timed = self.at_its_time(statement, offset)
         assert isinstance(timed, Update | Delete)
-        wrote = await self.program.rewrite(timed, tell)
+        wrote = await self.program.rewrite(timed, set_state)
         if wrote is None:
             return None
         self.writes += 1
-        await self.told()
+        await self.wait_for_front_ends()
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.set_result(wrote)
         return done
@@ -413,7 +413,7 @@ class Executor:
         """Return the worker that owns the statement's single key; None if the values are no key."""
         assert compiled.view is not None
         try:
-            key = key_of(compiled.asked(values)[1], compiled.view.key_fields)
+            key = key_of(compiled.bind_lookup(values)[1], compiled.view.key_fields)
         except SqlError:
             return None
         if key is not None and compiled.through is not None and not compiled.through.same_key:
@@ -461,7 +461,7 @@ class Executor:
         """Return the INSERT of these rows; None without rows."""
         return arrow_insert(self.program, self._catalog.resolved(name), rows, on_duplicate)
 
-    # ------------------------------------------------------------ questions to the worker
+    # ------------------------------------------------------------ requests to the worker
     async def ask(self, question: Inspect) -> Any:
         """Return the worker's answer to a question.  Raises WorkerGone while no worker is up."""
         reply: Done = await self._link.ask(question)

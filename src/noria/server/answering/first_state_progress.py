@@ -66,7 +66,7 @@ class FillRate:
         self._clock = clock
         self._first: dict[str, tuple[float, int]] = {}
 
-    def told(self, builds: Sequence[dict[str, Any]]) -> list[FirstStateProgress]:
+    def progress_of(self, builds: Sequence[dict[str, Any]]) -> list[FirstStateProgress]:
         """Return the progress of all views that are being filled.  builds: the running builds (`Inspect` builds)."""
         now, found = self._clock(), list[FirstStateProgress]()
         names = dict.fromkeys(v for b in builds if b["state"] != "failed" for v in b["views"])
@@ -88,6 +88,7 @@ class FillRate:
         """
         if not found:
             return ""
-        told = [f"{quote(f.view)}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s" for f in found[: FillRate.NAMED]]
+        parts = [f"{quote(f.view)}:{100 * f.rows // f.of if f.of else 0}%:{f.seconds}s"
+                 for f in found[: FillRate.NAMED]]
         more = [f"and-{len(found) - FillRate.NAMED}-more"] if len(found) > FillRate.NAMED else []
-        return " filling=" + ",".join(told + more)
+        return " filling=" + ",".join(parts + more)

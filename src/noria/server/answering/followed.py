@@ -33,7 +33,7 @@ def written_by(follower: str) -> Iterator[None]:
 
 
 @dataclass
-class Status:
+class FollowerStatus:
     """A follower's last report.
 
     current: the last time (`time.monotonic`) at which the tables equalled the source; None: no report since the server
@@ -79,12 +79,12 @@ class Followed:
     monotonic clock, in seconds."""
 
     tables: dict[str, str] = field(default_factory=dict)
-    statuses: dict[str, Status] = field(default_factory=dict)
+    statuses: dict[str, FollowerStatus] = field(default_factory=dict)
     now: Callable[[], float] = time.monotonic
 
     def follow(self, name: str, source: str, tables: Iterable[str]) -> None:
         self.tables |= {t.lower(): name for t in tables}
-        self.statuses.setdefault(name, Status(source))
+        self.statuses.setdefault(name, FollowerStatus(source))
 
     def release(self, name: str) -> None:
         self.tables = {t: n for t, n in self.tables.items() if n != name}

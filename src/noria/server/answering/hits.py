@@ -54,7 +54,7 @@ class KnownSelect:
         return KnownSelect(number, version, replace(select, instead=None), select.view, reader, through, plain, shape,
                            route)
 
-    def asked(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
+    def bind_lookup(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
         """Return the operations on the rows, and the key's values."""
         shape = self.shape or ResultFinish.of(bound_select(self.select, values).view or self.view)
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
@@ -82,8 +82,8 @@ def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: Own
     reader = known.reader
     if reader is None:
         return None
-    shape, asked = known.asked(values)
-    key = key_of(asked, known.view.key_fields)
+    shape, key_values = known.bind_lookup(values)
+    key = key_of(key_values, known.view.key_fields)
     if key is None:
         return ResultSet(shape.shown, shape.apply([]))
     through = known.through

@@ -74,10 +74,10 @@ def are_one_key(lookups: Sequence[Lookup], fields: Sequence[Field]) -> bool:
         return False
 
 
-def range_of(asked: Range, field: Field) -> tuple[int, int] | None:
+def range_of(lookup: Range, field: Field) -> tuple[int, int] | None:
     """Return the least and greatest code within all bounds of a bound range; None if the range is empty."""
     low, high = MIN_INT, MAX_INT
-    for bound in asked.bounds:
+    for bound in lookup.bounds:
         if bound.value is None:
             return None
         code = _place(bound.value, field)

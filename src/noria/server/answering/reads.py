@@ -103,12 +103,12 @@ class ViewLookups:
         self._routes, self._alone = link.routes, link.routes.workers == 1
         self._attach = attach
         self._views: list[AttachedViews | None] = [None] * link.routes.workers
-        self._asked: dict[tuple[str, int, Key], _RunningRead] = {}
+        self._running_reads: dict[tuple[str, int, Key], _RunningRead] = {}
         self._shown: dict[int, tuple[ViewDef, ViewDef]] = {}  # by id of the first
         self.hits = 0
         self.upqueries = self.one_shots = 0
         self._hits_of: defaultdict[str, int] = defaultdict(int)
-        self._asks_of: defaultdict[str, int] = defaultdict(int)
+        self._worker_reads_of: defaultdict[str, int] = defaultdict(int)
         self.on_forget: Callable[[AttachedView], None] = lambda view: None
         self.on_drop: Callable[[str], None] = lambda view: None
         self.room = ResultMemory()  # of large results
@@ -116,8 +116,8 @@ class ViewLookups:
 
     def counts(self, view: str) -> tuple[int, int]:
         """Return (lookups answered from shared memory, all lookups) of a view.  Kept replies do not count."""
-        hits, asks = self._hits_of.get(view, 0), self._asks_of.get(view, 0)
-        return hits, hits + asks
+        hits, worker_reads = self._hits_of.get(view, 0), self._worker_reads_of.get(view, 0)
+        return hits, hits + worker_reads
 
     def hits_of(self) -> Mapping[str, int]:
         """Return the number of lookups answered from shared memory, by view."""
@@ -156,7 +156,7 @@ class ViewLookups:
     def forget(self, view: str) -> None:
         """Forget the counts and the mapping of a dropped view."""
         self._hits_of.pop(view, None)
-        self._asks_of.pop(view, None)
+        self._worker_reads_of.pop(view, None)
         for views in self._views:
             attached = None if views is None else views.forget(view)
             if attached is not None:
@@ -208,21 +208,21 @@ class ViewLookups:
             self.hits += 1
             self._hits_of[view.name] += 1
             return large
-        self._asks_of[view.name] += 1
+        self._worker_reads_of[view.name] += 1
         wanted = (view.name, view.definition, key)
-        asked = self._asked.get(wanted)
-        if asked is None:
+        running = self._running_reads.get(wanted)
+        if running is None:
             self.upqueries += 1
-            asked = self._asked[wanted] = _RunningRead(asyncio.ensure_future(self._read(view, key)))
-            asked.task.add_done_callback(partial(self._answered, wanted))
-        asked.waiting += 1
+            running = self._running_reads[wanted] = _RunningRead(asyncio.ensure_future(self._read(view, key)))
+            running.task.add_done_callback(partial(self._answered, wanted))
+        running.waiting += 1
         try:
-            rows = await asyncio.shield(asked.task)
+            rows = await asyncio.shield(running.task)
         finally:
-            asked.waiting -= 1
-            if not asked.waiting and not asked.task.done():  # nobody waits any more
-                asked.task.cancel()
-                self._asked.pop(wanted, None)
+            running.waiting -= 1
+            if not running.waiting and not running.task.done():  # nobody waits any more
+                running.task.cancel()
+                self._running_reads.pop(wanted, None)
         if isinstance(rows, ManyRows):
             return ManyRows(chosen(rows.table, through), rows.lease)
         return rows if through is None else through.rows(rows)
@@ -246,9 +246,9 @@ class ViewLookups:
         return lease
 
     def _answered(self, wanted: tuple[str, int, Key], task: asyncio.Task[list[Any] | ManyRows]) -> None:
-        asked = self._asked.get(wanted)
-        if asked is not None and asked.task is task:
-            del self._asked[wanted]
+        running = self._running_reads.get(wanted)
+        if running is not None and running.task is task:
+            del self._running_reads[wanted]
         if not task.cancelled():
             task.exception()  # marks it as retrieved: the callers may have left
 
@@ -338,10 +338,10 @@ class ViewLookups:
         rows, descending = (between and first_of(view)) or (None, False)
         most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
                                                                                TRANSACTION_READ_MS)
-        return Query(0, self._asked_view(view), keys, nulls, between, rows, descending, most, limit_ms,
+        return Query(0, self._published_view(view), keys, nulls, between, rows, descending, most, limit_ms,
                      not self._alone and not row_by_row(view.plan), pieces=True, within=within)
 
-    def _asked_view(self, view: ViewDef) -> ViewDef:
+    def _published_view(self, view: ViewDef) -> ViewDef:
         """Return the view as workers read it.  A SELECT that is repeated gets the same object, encoded once."""
         known = self._shown.get(id(view))
         if known is None or known[0] is not view:
@@ -423,7 +423,7 @@ class ViewLookups:
                             ) -> pa.Table:
         """As `several`, but from the workers, which fill missing keys."""
         self.upqueries += 1
-        self._asks_of[view.name] += len(keys)
+        self._worker_reads_of[view.name] += len(keys)
         return chosen(await self._rows(view, keys, nulls), through)
 
     async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
@@ -433,7 +433,7 @@ class ViewLookups:
         first: (rows, descending): so many rows of the least keys (True: of the greatest) are enough.
         """
         self.upqueries += 1
-        self._asks_of[view.name] += 1
+        self._worker_reads_of[view.name] += 1
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
                     definition=view.definition, limit_ms=self._limit_ms(view), pieces=True)
@@ -449,9 +449,9 @@ class ViewLookups:
         if found is not None and not len(ordinals):
             return found
         self.upqueries += 1
-        asked = typed.take(pa.array(ordinals)).combine_chunks()
+        absent = typed.take(pa.array(ordinals)).combine_chunks()
         some = view.key and len(ordinals)
-        rows = await self._rows(view, _batch(asked, len(ordinals)) if some else [()] * len(ordinals))
+        rows = await self._rows(view, _batch(absent, len(ordinals)) if some else [()] * len(ordinals))
         own = pa.array(ordinals[rows.column("__key").to_numpy()], pa.int64())
         rows = _shown(view, chosen(rows.set_column(rows.num_columns - 1, "__key", own), through), through)
         if found is None or not found.num_rows:
@@ -467,7 +467,7 @@ class ViewLookups:
         absent = int(np.count_nonzero(missing))
         self.hits += keys.num_rows - absent
         self._hits_of[view.name] += keys.num_rows - absent
-        self._asks_of[view.name] += absent
+        self._worker_reads_of[view.name] += absent
         return _shown(view, rows, through), missing
 
 

@@ -16,7 +16,7 @@ from noria.server.outcomes import LATEST, Entry
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptReply:
     packets: bytes
     version: int
     current: Callable[[], int]
@@ -24,12 +24,12 @@ class _Kept:
     tick: int
     nbytes: int
     program: int
-    of: _OfView
+    of: _ViewReplies
     reads: int = 0
 
 
 @dataclass(slots=True)
-class _OfView:
+class _ViewReplies:
     """The keys of all replies of one view, and how often any of them was sent."""
 
     keys: set[Hashable] = field(default_factory=set)
@@ -66,8 +66,8 @@ class ReplyCache:
 
     def __init__(self, limit_bytes: int, program: Versioned | None = None):
         self.limit_bytes, self._program = limit_bytes, program or _Unchanging()
-        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
-        self._of_view: dict[Hashable, _OfView] = {}
+        self._kept: OrderedDict[Hashable, _KeptReply] = OrderedDict()
+        self._of_view: dict[Hashable, _ViewReplies] = {}
         self._past: Counter[str] = Counter()  # by view name: sent earlier, or by other processes
         self._past_hits = 0
         self.nbytes = 0
@@ -118,9 +118,9 @@ class ReplyCache:
         if nbytes - self.ENTRY_BYTES > self.limit_bytes // 64:
             return
         self.discard(key)
-        of = self._of_view.setdefault(entry.view, _OfView())
+        of = self._of_view.setdefault(entry.view, _ViewReplies())
         of.keys.add(key)
-        self._kept[key] = _Kept(packets, version, entry.watch(), entry, tick, nbytes, self._program.version, of)
+        self._kept[key] = _KeptReply(packets, version, entry.watch(), entry, tick, nbytes, self._program.version, of)
         self.nbytes += nbytes
         self._hold()
 

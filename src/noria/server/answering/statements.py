@@ -75,7 +75,7 @@ class CachedStatement:
         assert isinstance(command, Select)
         return command
 
-    def asked(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
+    def bind_lookup(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
         """Return the operations on the rows, and the key's values, of a SELECT of one key."""
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None

@@ -56,7 +56,7 @@ if TYPE_CHECKING:  # at run time only the jobs that need them import them: servi
 
 WAITING, RUNNING = "waiting for a Spark slot", "running on Spark"  # states in SHOW PROCESSLIST
 log = logging.getLogger("noria")
-Tell = Callable[[str], None]
+SetState = Callable[[str], None]
 Run = Callable[[str], Awaitable[object]]  # a statement of SQL
 
 
@@ -98,45 +98,45 @@ class Bulk:
 
     @asynccontextmanager
     async def _in_slot(self, slots: Slots) -> AsyncIterator[None]:
-        give = await slots.take()
+        release = await slots.take()
         try:
             yield
         finally:
-            give()
+            release()
 
     async def _snapshot(self, place: Path, node: int = -1) -> str:
         path = place / "checkpoint"
         await taken(self._link, Snapshot(0, str(path), node=node))
         return str(path)
 
-    async def _asked(self, packet: Any) -> Any:
+    async def _ask(self, packet: Any) -> Any:
         reply: Done = await self._link.ask(packet)
         if reply.error is not None:
             raise reply.error
         return reply.value
 
     # ------------------------------------------------------------ query
-    async def query(self, batch: BatchQuery, tell: Tell = _silent) -> list[tuple[Any, ...]]:
-        """Run a query over a snapshot and return its rows.  Cancelling the call ends the query on Spark.  tell: called
-        with the query's state, WAITING or RUNNING.  Raises SqlError 1041 if Spark is not available or its driver ended
-        twice, and 1105 if the query failed."""
+    async def query(self, batch: BatchQuery, set_state: SetState = _silent) -> list[tuple[Any, ...]]:
+        """Run a query over a snapshot and return its rows.  Cancelling the call ends the query on Spark.  set_state:
+        called with the query's state, WAITING or RUNNING.  Raises SqlError 1041 if Spark is not available or its driver
+        ended twice, and 1105 if the query failed."""
         if self.queries.must_wait():
-            tell(WAITING)
+            set_state(WAITING)
         try:
-            answer = await self._answer(batch, tell, await self.queries.take())
+            answer = await self._answer(batch, set_state, await self.queries.take())
         except NoDriver as e:
             raise SqlError(*codes.OUT_OF_RESOURCES, str(e)) from e
         except DriverGone:
-            answer = await self._alone(batch, tell)
+            answer = await self._alone(batch, set_state)
         except JobError as e:
             raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
         return await asyncio.to_thread(python_rows, answer.rows, answer.rows.num_columns)
 
-    async def _alone(self, batch: BatchQuery, tell: Tell) -> Any:
+    async def _alone(self, batch: BatchQuery, set_state: SetState) -> Any:
         """Run the query again while no other query runs: if the driver dies again, this query is the cause."""
-        tell(WAITING)
+        set_state(WAITING)
         try:
-            return await self._answer(batch, tell, await self.queries.take_all())
+            return await self._answer(batch, set_state, await self.queries.take_all())
         except DriverGone as e:
             raise SqlError(*codes.OUT_OF_RESOURCES,
                            "Spark ended twice while it worked on this query, most likely for lack of "
@@ -144,18 +144,19 @@ class Bulk:
         except JobError as e:
             raise SqlError(*codes.UNKNOWN_ERROR, str(e)) from e
 
-    async def _answer(self, batch: BatchQuery, tell: Tell, give: Callable[[], None]) -> Any:
-        """Run the query in a slot.  `give` releases the slot when no task of the query runs on Spark any more."""
-        tell(RUNNING)
+    async def _answer(self, batch: BatchQuery, set_state: SetState, release: Callable[[], None]) -> Any:
+        """Run the query in a slot.  `release` frees the slot when no task of the query runs on Spark any more."""
+        set_state(RUNNING)
         try:
             async with self.snapshots.use() as checkpoint:
                 job = self._supervisor.run_job(
-                    "noria.spark.jobs.query:query", pool=f"queries-{next(self._numbers) % SPARK_QUERIES}", on_end=give,
-                    checkpoint=checkpoint, tables=list(self._program.tables()), plan=batch.plan, visible=batch.visible)
-                give = _nothing
+                    "noria.spark.jobs.query:query", pool=f"queries-{next(self._numbers) % SPARK_QUERIES}",
+                    on_end=release, checkpoint=checkpoint, tables=list(self._program.tables()), plan=batch.plan,
+                    visible=batch.visible)
+                release = _nothing
                 return await job
         finally:
-            give()
+            release()
 
     async def export(self, batch: BatchQuery, checkpoint: str, out: Path, files: int) -> None:
         """Write the rows of a query over a snapshot to `files` Parquet files in the new directory `out`."""
@@ -181,20 +182,20 @@ class Bulk:
             checkpoint = await self._snapshot(place, node)
             replayed = await self._repeated("noria.spark.jobs.bootstrap:bootstrap", checkpoint=checkpoint, plan=plan,
                                             tables=list(self._program.tables()), out=str(place / "rows"))
-            await self._asked(Bootstrap(view.name, node, replayed.files))
+            await self._ask(Bootstrap(view.name, node, replayed.files))
 
     # ------------------------------------------------------------ indexes
     @asynccontextmanager
     async def index(self, worker: Link, wanted: IndexRequest) -> AsyncIterator[IndexFilesMade]:
         """Build files with the entries of an index of the worker's current rows.  The files exist within the block."""
         async with self._in_slot(self._first_states), self._place("index") as place:
-            def tell(done: int, total: int, what: str) -> None:
+            def set_progress(done: int, total: int, what: str) -> None:
                 self._indexing[wanted.ticket] = done, total
 
             checkpoint = str(place / "checkpoint")
             await taken(worker, Snapshot(0, checkpoint))
             try:
-                yield await self._repeated("noria.spark.jobs.index:index", progress=tell, checkpoint=checkpoint,
+                yield await self._repeated("noria.spark.jobs.index:index", progress=set_progress, checkpoint=checkpoint,
                                            table=wanted.table, columns=wanted.columns, out=str(place / "sst"))
             finally:
                 self._indexing.pop(wanted.ticket, None)
@@ -262,7 +263,7 @@ class Bulk:
             table = self._program.table(name)
             if table is None:  # dropped meanwhile
                 raise unknown_table(name)
-            about = await self._asked(Inspect(0, "table", table.name))
+            about = await self._ask(Inspect(0, "table", table.name))
             spec = LoadSpec(table, tuple(request["files"]), str(place / "sst"), str(place / "rejected"), reading,
                             about["indexes"], request.get("max_rejects"), about["auto_increment"], self._workers,
                             sources)
@@ -273,7 +274,7 @@ class Bulk:
                 return self._again(f"noria.spark.loading.{job}", spec.out, spec=spec)
 
             async def gone(**arguments: Any) -> int:
-                found: int = await _told(asyncio.ensure_future(self._run("noria.spark.loading.parents:gone",
+                found: int = await _job_result(asyncio.ensure_future(self._run("noria.spark.loading.parents:gone",
                                                                          **arguments)))
                 return found
 
@@ -346,47 +347,50 @@ class Bulk:
             yield {"step": "waiting for Spark, which is starting"}
         steps: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
-        def tell(done: int, total: int, what: str) -> None:
+        def report_progress(done: int, total: int, what: str) -> None:
             steps.put_nowait({"step": what, "done": done, "total": total})
 
-        task = asyncio.ensure_future(self._run(job, progress=tell, **arguments))
+        task = asyncio.ensure_future(self._run(job, progress=report_progress, **arguments))
         task.add_done_callback(lambda _: steps.put_nowait(None))
         try:
             while (step := await steps.get()) is not None:
                 yield step
-            yield {"result": await _told(task)}
+            yield {"result": await _job_result(task)}
         finally:
             task.cancel()
             await asyncio.wait([task])
 
     # ------------------------------------------------------------ rewriting
-    async def matching(self, statement: Update | Delete, table: TableDef, tell: Tell) -> Matching:
+    async def matching(self, statement: Update | Delete, table: TableDef, set_state: SetState) -> Matching:
         """Find the rows that the statement matches (`control.ddl.rewriting.Rewriter`)."""
         async with self._place("rewrite") as place:
             checkpoint = await self._snapshot(place)
-            found: Matching = await self._running("noria.spark.jobs.rewrite:matching", tell, checkpoint=checkpoint,
+            found: Matching = await self._running("noria.spark.jobs.rewrite:matching", set_state, checkpoint=checkpoint,
                                                   statement=statement, table=table, most=limits.REWRITTEN_KEYS)
             return found
 
-    async def rewritten(self, statement: Update | Delete, table: TableDef, other: TableDef, tell: Tell) -> None:
+    async def rewritten(self, statement: Update | Delete, table: TableDef, other: TableDef, set_state: SetState
+                        ) -> None:
         """Write the table's rows as the statement leaves them into the table `other`."""
         from noria.spark.jobs.rewrite import TableRewrite
 
         async with self._place("rewrite") as place:
             checkpoint = await self._snapshot(place)
-            about = await self._asked(Inspect(0, "table", other.name))
+            about = await self._ask(Inspect(0, "table", other.name))
             wanted = TableRewrite(statement, table, other, about["indexes"], self._workers)
-            made: Rewritten = await self._running("noria.spark.jobs.rewrite:rewrite", tell, checkpoint=checkpoint,
+            made: Rewritten = await self._running("noria.spark.jobs.rewrite:rewrite", set_state, checkpoint=checkpoint,
                                                   wanted=wanted, out=str(place / "sst"))
-            tell("taking rows in")
+            set_state("taking rows in")
             if made.rows:
                 await self._ingested(Ingest(other.name, made.files, made.rows, made.auto_increment, made.shards))
 
-    async def _running(self, job: str, tell: Tell, **arguments: Any) -> Any:
-        """Return a job's result.  Its progress is reported to `tell`.  Raises SqlError if it fails."""
+    async def _running(self, job: str, set_state: SetState, **arguments: Any) -> Any:
+        """Return a job's result.  Its progress becomes the statement's state.  Raises SqlError if it fails."""
+        def report_progress(done: int, total: int, what: str) -> None:
+            set_state(f"{what}: {done} of {total} tasks")
+
         try:
-            return await self._run(job, progress=lambda done, total, what: tell(f"{what}: {done} of {total} tasks"),
-                                   **arguments)
+            return await self._run(job, progress=report_progress, **arguments)
         except NoDriver as e:
             raise SqlError(*codes.OUT_OF_RESOURCES, f"{e}; nothing is changed") from e
         except JobError as e:
@@ -470,10 +474,10 @@ class Bulk:
             raise failed(e) from e
         derived = {}
         for view in views:
-            asked = keys.get(view.name, []) if view.key else [()]
-            if asked:
-                reply = await self._link.ask(Read(0, view.name, asked, fill=True))
-                derived[view.name] = len(asked) if reply.error is None else 0
+            sampled = keys.get(view.name, []) if view.key else [()]
+            if sampled:
+                reply = await self._link.ask(Read(0, view.name, sampled, fill=True))
+                derived[view.name] = len(sampled) if reply.error is None else 0
         return derived
 
 
@@ -481,7 +485,7 @@ def _nothing() -> None:
     """Release nothing: the job releases the slot."""
 
 
-async def _told(task: asyncio.Future[Any]) -> Any:
+async def _job_result(task: asyncio.Future[Any]) -> Any:
     """Return a job's result.  Raises SqlError for bad files, a refused load, a failed job or a lost driver."""
     from noria.spark.loading.rows.files import BadFile
     from noria.spark.loading.tasks.tasks import LoadRefused

@@ -99,10 +99,10 @@ class LoadPermit:
         self._directories = [os.path.realpath(d) for d in directories]
         self._token = token
 
-    def check(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
+    def check(self, request: dict[str, Any], raw: bytes, received_proof: str | None) -> dict[str, Any]:
         """Return the request to load with resolved paths.  raw: its body, which the proof signs.  Raises SqlError if a
         field is malformed, a path is not allowed or matches no file, or the proof is wrong."""
-        trusted = given_proof is not None and self._is_proven(raw, given_proof)
+        trusted = received_proof is not None and self._is_proven(raw, received_proof)
         found = _well_formed(request)
         found["files"] = [path for f in found["files"] for path in self._expanded(f, trusted)]
         if "reject" in found:
@@ -111,9 +111,9 @@ class LoadPermit:
             check_reject_file(found["reject"])
         return found
 
-    def check_export(self, request: dict[str, Any], raw: bytes, given_proof: str | None) -> dict[str, Any]:
+    def check_export(self, request: dict[str, Any], raw: bytes, received_proof: str | None) -> dict[str, Any]:
         """Return the request to export with a resolved directory.  Raises SqlError as `check` does."""
-        trusted = given_proof is not None and self._is_proven(raw, given_proof)
+        trusted = received_proof is not None and self._is_proven(raw, received_proof)
         for key, meaning in EXPORT_KEYS.items():
             kind = bool if key == "overwrite" else str
             if not isinstance(request.get(key, False if kind is bool else None), kind):
@@ -124,8 +124,8 @@ class LoadPermit:
                            "host, or write with the Spark source \"noria\" (docs/how-to/spark.md)")
         return {**request, "directory": self._resolved(request["directory"], trusted)}
 
-    def _is_proven(self, raw: bytes, given: str) -> bool:
-        if not hmac.compare_digest(proof(self._token, raw).encode(), given.encode("utf-8", "replace")):
+    def _is_proven(self, raw: bytes, received: str) -> bool:
+        if not hmac.compare_digest(proof(self._token, raw).encode(), received.encode("utf-8", "replace")):
             raise SqlError(*ACCESS_DENIED, f"the header {PROOF_HEADER} does not prove this request: the server has "
                                            f"another {TOKEN_FILE} (it makes a new one at each start)")
         return True

@@ -12,7 +12,7 @@ from noria.core import limits
 from noria.plan.view import ViewDef
 
 if TYPE_CHECKING:  # at run time only the job that needs it imports it: serving does not need pyspark
-    from noria.spark.jobs.verify import Maintained
+    from noria.spark.jobs.verify import MaintainedView
 
 State = tuple[pa.Table, pa.Table | None]  # of a view on one worker: rows and present keys
 
@@ -28,9 +28,9 @@ def is_little(states: list[State]) -> bool:
     return bool(present) and sum(present) < limits.VERIFY_KEYS
 
 
-def written(place: Path, number: int, view: ViewDef, states: list[State]) -> Maintained:
+def written(place: Path, number: int, view: ViewDef, states: list[State]) -> MaintainedView:
     """Write a view's state to Parquet files for the job `verify`."""
-    from noria.spark.jobs.verify import Maintained
+    from noria.spark.jobs.verify import MaintainedView
 
     files: dict[str, list[str]] = {"rows": [], "present": []}
     for worker, state in enumerate(states):
@@ -38,4 +38,4 @@ def written(place: Path, number: int, view: ViewDef, states: list[State]) -> Mai
             if table is not None:
                 paths.append(str(place / f"view-{number}-{what}-{worker}.parquet"))
                 pq.write_table(table, paths[-1])
-    return Maintained(view, tuple(files["rows"]), tuple(files["present"]) or None)
+    return MaintainedView(view, tuple(files["rows"]), tuple(files["present"]) or None)

@@ -30,12 +30,12 @@ async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], p
     refuse_scattered(table, report.rows, on)
     columns = table.writable
     done = affected = 0
-    for piece in _pieces(report.files):
-        done += piece.num_rows
+    for batch in _batches(report.files):
+        done += batch.num_rows
         try:
-            affected += await put(Insert(table.name, columns, piece, on), once if done == report.rows else "")
+            affected += await put(Insert(table.name, columns, batch, on), once if done == report.rows else "")
         except SqlError as e:
-            before = done - piece.num_rows
+            before = done - batch.num_rows
             raise SqlError(e.code, e.state, f"{e.message}; {before:,} rows before it are written: mend the files or "
                                             "the table, and load again") from e
         yield {"step": f"writing rows into {table.name}", "done": done, "total": report.rows}
@@ -51,11 +51,11 @@ def refuse_scattered(table: TableDef, rows: int, on: str) -> None:
                             f"refers to itself ('{table.name}')", "load in several parts, the parents first")
 
 
-def _pieces(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for path in files:
         with pa.memory_map(path) as file:
             held = pa.ipc.open_file(file)
             for i in range(held.num_record_batches):
-                piece = held.get_batch(i)
-                if piece.num_rows:
-                    yield piece
+                batch = held.get_batch(i)
+                if batch.num_rows:
+                    yield batch

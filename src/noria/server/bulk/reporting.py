@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import OUT_OF_RESOURCES, UNKNOWN_ERROR
 
 Step = dict[str, Any]
-TOLD = ("rows", "rejected", "files")  # numbers of a job's last step
+LOGGED_COUNTS = ("rows", "rejected", "files")  # numbers of a job's last step
 log = logging.getLogger("noria")
 
 
@@ -50,7 +50,7 @@ def _count(counted: dict[str, int], step: Step) -> None:
         for name, counts in (("compared", step["agrees"] is not None), ("differ", step["agrees"] is False)):
             counted[name] = counted.get(name, 0) + counts
     elif step.get("step") == "done":
-        counted |= {name: int(step[name]) for name in TOLD if isinstance(step.get(name), int)}
+        counted |= {name: int(step[name]) for name in LOGGED_COUNTS if isinstance(step.get(name), int)}
 
 
 def compared(view: Any, derived: int) -> str:

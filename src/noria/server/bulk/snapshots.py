@@ -50,19 +50,19 @@ async def taken(link: Link, packet: Snapshot) -> Any:
     If cancelled, this returns when no worker is making the snapshot any more, so its files can be removed.
     """
     await ahead(link)
-    asked = asyncio.ensure_future(link.ask(packet))
+    request = asyncio.ensure_future(link.ask(packet))
     try:
-        reply: Done = await asyncio.shield(asked)
+        reply: Done = await asyncio.shield(request)
     except asyncio.CancelledError:
-        await asyncio.wait((asked,))
+        await asyncio.wait((request,))
         raise
     if reply.error is not None:
         raise reply.error
     return reply.value
 
 
-class _Shared:
-    """One snapshot.  users: the number of queries that use it.  asked: True once the workers have the request.
+class _SharedSnapshot:
+    """One snapshot.  users: the number of queries that use it.  requested: True once the workers have the request.
 
     changes: the link's number of changes at the request; None if a change was unanswered, so the snapshot may lack it.
     """
@@ -70,7 +70,7 @@ class _Shared:
     def __init__(self, path: Path):
         self.path = path
         self.users = 0
-        self.asked = False
+        self.requested = False
         self.changes: int | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.taken: asyncio.Task[None]
@@ -85,7 +85,7 @@ class Snapshots:
     def __init__(self, link: Link, directory: Path):
         self._link, self._directory = link, directory
         self._numbers = itertools.count(1)
-        self._newest: _Shared | None = None
+        self._newest: _SharedSnapshot | None = None
         self.taken = 0
 
     async def close(self) -> None:
@@ -110,18 +110,18 @@ class Snapshots:
             snapshot.users -= 1
             self._left(snapshot)
 
-    def _fitting(self) -> _Shared:
+    def _fitting(self) -> _SharedSnapshot:
         newest = self._newest
         changes = self._link.stats.changes
-        if newest is not None and not newest.failed() and (not newest.asked or newest.changes == changes):
+        if newest is not None and not newest.failed() and (not newest.requested or newest.changes == changes):
             return newest
-        fresh = self._newest = _Shared(self._place())
+        fresh = self._newest = _SharedSnapshot(self._place())
         fresh.taken = asyncio.create_task(self._take(fresh, newest))
         if newest is not None:
             self._left(newest)
         return fresh
 
-    async def _take(self, fresh: _Shared, before: _Shared | None) -> None:
+    async def _take(self, fresh: _SharedSnapshot, before: _SharedSnapshot | None) -> None:
         if before is not None:
             with suppress(Exception):  # its own users get the error
                 await asyncio.shield(before.taken)
@@ -134,13 +134,13 @@ class Snapshots:
         if reply.error is not None:
             raise reply.error
 
-    async def _checkpoint(self, fresh: _Shared) -> Done:
+    async def _checkpoint(self, fresh: _SharedSnapshot) -> Done:
         """Request a checkpoint.  If the worker dies, remove its unfinished files and request one from its successor."""
         while True:
             await self._link.up()
             try:
                 await ahead(self._link)
-                fresh.asked, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
+                fresh.requested, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
                 self.taken += 1
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply
@@ -151,7 +151,7 @@ class Snapshots:
     def _place(self) -> Path:
         return self._directory / f"shared-{next(self._numbers)}"
 
-    def _left(self, snapshot: _Shared) -> None:
+    def _left(self, snapshot: _SharedSnapshot) -> None:
         """Remove the snapshot if nobody uses it.  The newest one is kept for SNAPSHOT_KEEP_S."""
         if snapshot.users:
             return
@@ -164,7 +164,7 @@ class Snapshots:
         else:
             self._forget(snapshot)
 
-    def _forget(self, snapshot: _Shared) -> None:
+    def _forget(self, snapshot: _SharedSnapshot) -> None:
         if snapshot.users:
             return
         if self._newest is snapshot:

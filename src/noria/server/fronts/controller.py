@@ -2,9 +2,10 @@
 
     started ──Join──► begins ──Ready──► serves ──line lost, ended──► another one is started in its place
 
-Keeps true: a change of the program is acknowledged when every front end on this host has processed it (`told`).  A
-front end that does not process it in time is ended.  If a front end is lost, its sessions are closed as if their
-clients had disconnected, with their locks and running statements.  No other front end is affected.
+Keeps true: a change of the program is acknowledged when every front end on this host has processed it
+(`wait_for_front_ends`).  A front end that does not process it in time is ended.  If a front end is lost, its sessions
+are closed as if their clients had disconnected, with their locks and running statements.  No other front end is
+affected.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Fronts:
         self.number, self.endpoint, self.executor, self.sessions = number, endpoint, executor, sessions
         self._begin = begin
         self.clock: Callable[[], float] = clock
-        self.turns = StreamTurns()  # of pieces of large replies
+        self.turns = StreamTurns()  # of chunks of large replies
         self._lines: dict[int, FrontEndLink] = {}  # by the number of the front end
         self._numbers = [itertools.count(i + 1, number) for i in range(number)]  # of connections
         self._keepers: list[asyncio.Task[None]] = []
@@ -67,7 +68,7 @@ class Fronts:
         self._ready: asyncio.Future[tuple[str, int]] | None = None
         self._first: set[int] = set()  # the front ends that have served once
         self._starts, self._reads = [0] * number, [0] * number
-        self._far = _Far()
+        self._far = _FarFrontEnds()
         self._hold = messages.HoldReads(0, False)  # the last one
         self._watching: asyncio.Task[None] | None = None
 
@@ -86,7 +87,7 @@ class Fronts:
         self._watching = asyncio.ensure_future(self._watch())
         if not self.number:
             return
-        self.executor.told, self.executor.kept = self.told, self.kept
+        self.executor.wait_for_front_ends, self.executor.kept = self.wait_for_front_ends, self.kept
         locks = self.executor.locks
         locks.on_reads_wait, locks.readers_know = self._hold_reads, self._reads_held
         self._keepers = [asyncio.ensure_future(self._keep(i, path)) for i in range(self.number)]
@@ -270,7 +271,7 @@ class Fronts:
                               FRONT_SILENT_S)
                     line.end()
 
-    async def told(self) -> None:
+    async def wait_for_front_ends(self) -> None:
         """Wait until every front end on this host has the current version of the program.
 
         Far front ends need no wait: the controller checks the version of each of their lookups.
@@ -326,7 +327,7 @@ class Fronts:
         return [0 if line is None or line.process is None else line.process.pid for line in lines]
 
 
-class _Far:
+class _FarFrontEnds:
     """Front ends on other hosts, by place: their lines and the counts of each place.
 
     opened: the number of connections that each place had.  empty: set while no far front end is connected.

@@ -130,9 +130,9 @@ class FarSession(RemoteSession):
             return
         later.future.add_done_callback(lambda done: _settle(answer, partial(later.then, done)))
 
-    def _ask(self, *asked: Any) -> PendingOutcome[Any]:
+    def _request(self, *arguments: Any) -> PendingOutcome[Any]:
         self._check()
-        return super()._ask(*asked)
+        return super()._request(*arguments)
 
     def _check(self) -> None:
         if self._error is not None:
@@ -140,9 +140,9 @@ class FarSession(RemoteSession):
             raise self._error
 
     def lost(self, error: SqlError) -> None:
-        asked, self._asked, self._error = self._asked, None, error
-        if asked is not None and not asked.done():
-            asked.set_exception(error)
+        pending, self._pending_reply, self._error = self._pending_reply, None, error
+        if pending is not None and not pending.done():
+            pending.set_exception(error)
             self._far.hang_up_soon(self._connection)
 
     def close(self) -> None:
@@ -206,11 +206,11 @@ class FarFront:
         self._error: SqlError | None = self._away_error("it has not been reached yet")
         self._stopping = False  # the server is
         self._why = ""
-        self._does: dict[type, Callable[[Any], object]] = {
+        self._message_handlers: dict[type, Callable[[Any], object]] = {
             messages.Version: self._version, messages.Forget: self._forget, messages.Heartbeat: lambda m: None,
             messages.BlockHosts: lambda m: self.sessions.hosts(m), messages.SetReplyLimit: lambda m: None,
             messages.Reload: lambda m: None, messages.Reply: lambda m: self.sessions.replied(m),
-            messages.ReplyPiece: lambda m: self.sessions.piece(m),
+            messages.ReplyChunk: lambda m: self.sessions.receive_chunk(m),
             messages.LookupReply: lambda m: self.looks.take(m),
             messages.HangUp: lambda m: self.hang_up_soon(m.connection), messages.Refuse: self._refused,
             messages.StopServing: self._stopped}
@@ -259,7 +259,7 @@ class FarFront:
         if isinstance(body, messages.StartServing):
             await self._begin(body)
         else:
-            self._does[type(body)](body)
+            self._message_handlers[type(body)](body)
 
     def send(self, message: Any) -> None:
         if self._writer is not None:
@@ -286,12 +286,12 @@ class FarFront:
         if self._error is not None:
             raise self._error
 
-    def _refused(self, told: messages.Refuse) -> None:
+    def _refused(self, message: messages.Refuse) -> None:
         if self._server is None:
-            raise FarCannotServe(f"the server refuses it: {told.why}")
-        raise ConnectionError(told.why)
+            raise FarCannotServe(f"the server refuses it: {message.why}")
+        raise ConnectionError(message.why)
 
-    def _stopped(self, told: messages.StopServing) -> None:
+    def _stopped(self, message: messages.StopServing) -> None:
         """Reject new statements, because the server stops.  Running ones are still answered."""
         self._stopping, self._error = True, self._away_error("it was stopped")
         self.sessions.lost(self._error, all_of_them=False)
@@ -345,12 +345,12 @@ class FarFront:
         asyncio.get_running_loop().call_soon(self._server.hang_up, connection)
 
     # ------------------------------------------------------------ the program
-    def _version(self, told: messages.Version) -> None:
-        self.replica.changed(told.version, told.databases)
-        self.send(messages.Acknowledge(told.version))
+    def _version(self, message: messages.Version) -> None:
+        self.replica.changed(message.version, message.databases)
+        self.send(messages.Acknowledge(message.version))
 
-    def _forget(self, told: messages.Forget) -> None:
-        self.replica.forget(told.view)
+    def _forget(self, message: messages.Forget) -> None:
+        self.replica.forget(message.view)
 
     def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
         return None  # this host has no shared memory of the workers

@@ -47,15 +47,15 @@ class FarLookups:
 
     def rows(self, view: ViewDef, key: Key) -> asyncio.Future[Rows]:
         """Return a future of all rows of the key, with all columns; None if the session must answer."""
-        asked = PendingLookup(view, key)
-        self._queue.add(asked)
-        return asked.rows
+        lookup = PendingLookup(view, key)
+        self._queue.add(lookup)
+        return lookup.rows
 
     def _sent(self, some: list[PendingLookup]) -> tuple[int, list[list[PendingLookup]]] | None:
         alike: defaultdict[tuple[str, int], list[PendingLookup]] = defaultdict(list)
-        for asked in some:
-            if not asked.rows.done():
-                alike[asked.view.name, asked.view.definition].append(asked)
+        for lookup in some:
+            if not lookup.rows.done():
+                alike[lookup.view.name, lookup.view.definition].append(lookup)
         if not alike:
             return None
         self._number += 1
@@ -65,31 +65,31 @@ class FarLookups:
 
     def take(self, looked: messages.LookupReply) -> None:
         for group, found in zip(self._queue.landed(looked.number) or (), looked.found, strict=False):
-            for asked, rows in zip(group, _each(found), strict=True):
-                if not asked.rows.done():
-                    asked.rows.set_result(rows)
+            for lookup, rows in zip(group, _each(found), strict=True):
+                if not lookup.rows.done():
+                    lookup.rows.set_result(rows)
 
     def over(self) -> None:
         """Answer None to all waiting lookups, because the controller is unreachable."""
-        flying = [asked for groups in self._queue.under_way() for group in groups for asked in group]
-        for asked in flying + self._queue.clear():
-            if not asked.rows.done():
-                asked.rows.set_result(None)
+        flying = [lookup for groups in self._queue.under_way() for group in groups for lookup in group]
+        for lookup in flying + self._queue.clear():
+            if not lookup.rows.done():
+                lookup.rows.set_result(None)
 
 
 def _each(found: Sequence[Rows] | messages.KeyRowsReply) -> Sequence[Rows]:
     if not isinstance(found, messages.KeyRowsReply):
         return found
-    whole = BatchRows(found.rows, len(found.missing))
-    made = whole.made(lambda table: python_rows(table, table.num_columns - 1))
-    return [None if missing else KeyRows(whole, at).of(made) for at, missing in enumerate(found.missing)]
+    batch = BatchRows(found.rows, len(found.missing))
+    made = batch.made(lambda table: python_rows(table, table.num_columns - 1))
+    return [None if missing else KeyRows(batch, at).of(made) for at, missing in enumerate(found.missing)]
 
 
 # ---------------------------------------------------------------- the controller
-def looked(reads: ViewLookups, readers: Mapping[str, ViewDef], asked: Sequence[tuple[str, int, Sequence[Key]]]
+def looked(reads: ViewLookups, readers: Mapping[str, ViewDef], lookups: Sequence[tuple[str, int, Sequence[Key]]]
            ) -> list[Sequence[Rows] | messages.KeyRowsReply]:
     """Look keys up for a far front end.  readers: the views that it may read, by name."""
-    return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in asked]
+    return [_looked(reads, readers.get(view), definition, keys) for view, definition, keys in lookups]
 
 
 def _looked(reads: ViewLookups, view: ViewDef | None, definition: int,

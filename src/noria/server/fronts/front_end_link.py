@@ -28,7 +28,7 @@ from noria.server.answering.statements import CachedStatement
 from noria.server.fronts import messages
 from noria.server.fronts.far_lookups import looked
 from noria.server.fronts.message_codec import KINDS, MESSAGES
-from noria.server.mysql.pieces import is_large, pieces_of
+from noria.server.mysql.chunks import chunks_of, is_large
 from noria.server.mysql.rows import encode_result
 from noria.server.mysql.streaming import StreamTurns
 from noria.server.outcomes import Client, Encoded, Outcome, PendingOutcome, ResultSet, RowEncoding
@@ -36,7 +36,7 @@ from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import Sessions
 
 log = logging.getLogger("noria")
-TOLD_S = 2.0  # a front end that has not processed a change by then, and does not compute, is ended
+ACKNOWLEDGE_S = 2.0  # a front end that has not processed a change by then, and does not compute, is ended
 LOOK_S = 0.25  # between two checks of that
 
 
@@ -46,11 +46,11 @@ class ClientSession:
     def __init__(self, session: Session):
         self.session = session
         self.statements: dict[int, CachedStatement] = {}
-        self.pieces: Iterator[bytes] = iter(())  # the unsent pieces of a large answer
+        self.chunks: Iterator[bytes] = iter(())  # the unsent chunks of a large answer
 
 
 class FrontEnds(Protocol):
-    """The owner of the lines (`controller.Fronts`).  clock: seconds; turns: pieces of large answers take turns."""
+    """The owner of the lines (`controller.Fronts`).  clock: seconds; turns: chunks of large answers take turns."""
 
     executor: Executor
     sessions: Sessions
@@ -100,16 +100,16 @@ class FrontEndLink(asyncio.Protocol):
         self._holding: list[tuple[int, asyncio.Future[None]]] = []
         self._reads_held = 0  # the number of the last `HoldReads` that it has processed
         self._bugs = itertools.count(1)
-        self._does: dict[type, Callable[[Any], object]] = {
+        self._message_handlers: dict[type, Callable[[Any], object]] = {
             messages.FrontEndReady: lambda m: fronts.served(self, m), messages.Acknowledge: self._acknowledged,
             messages.ReadsHeld: self._held_reads,
             messages.Counters: self._counted, messages.Touch: self._touched, messages.Open: self._open,
             messages.LookupKeys: self._look,
-            messages.NextPiece: self._more,
+            messages.NextChunk: self._more,
             messages.Close: lambda m: self._close(m.connection),
             messages.CloseStatement: lambda m: self.held[m.connection].statements.pop(m.statement, None),
             messages.Reset: lambda m: self.held[m.connection].session.reset()}
-        self._asks: dict[type, Callable[[ClientSession, Any], Any]] = {
+        self._request_handlers: dict[type, Callable[[ClientSession, Any], Any]] = {
             messages.RunQuery: self._query, messages.PrepareStatement: self._prepare, messages.Execute: self._execute,
             messages.ListFields: lambda held, m: held.session.list_fields(m.table, m.pattern),
             messages.KillSession: lambda held, m: held.session.kill(m.number),
@@ -141,9 +141,9 @@ class FrontEndLink(asyncio.Protocol):
             self.is_far = body.is_far
             self._fronts.joined(self, body)
         elif isinstance(body, messages.ClientRequest):
-            self._ask(body)
+            self._handle_request(body)
         else:
-            self._does[type(body)](body)
+            self._message_handlers[type(body)](body)
 
     def pause_writing(self) -> None:
         self._transport.pause_reading()
@@ -214,20 +214,20 @@ class FrontEndLink(asyncio.Protocol):
         executor = self._executor
         current = look.version == executor.program.version and not executor.locks.reads_wait
         readers = self.readers if current else {}
-        found = looked(executor.reads, readers, look.asked)
+        found = looked(executor.reads, readers, look.lookups)
         self.send(messages.LookupReply(look.number, found))
 
-    def _acknowledged(self, told: messages.Acknowledge) -> None:
-        self.version = told.version
+    def _acknowledged(self, message: messages.Acknowledge) -> None:
+        self.version = message.version
         self._waiting = _past(self._waiting, self.version)
 
-    def _held_reads(self, told: messages.ReadsHeld) -> None:
-        self._reads_held = told.number
-        self._holding = _past(self._holding, told.number)
+    def _held_reads(self, message: messages.ReadsHeld) -> None:
+        self._reads_held = message.number
+        self._holding = _past(self._holding, message.number)
 
     async def reached(self, version: int) -> None:
-        """Wait until the front end has this version or is gone.  If it neither gets the version within TOLD_S nor
-        computes, end it."""
+        """Wait until the front end has this version or is gone.  If it neither gets the version within
+        ACKNOWLEDGE_S nor computes, end it."""
         if self.version < version:
             await self._answered(version, self._waiting)
 
@@ -244,13 +244,13 @@ class FrontEndLink(asyncio.Protocol):
             before = self._fronts.clock()
             await asyncio.wait((reached,), timeout=LOOK_S)
             waited += min(self._fronts.clock() - before, LOOK_S)  # if this loop was blocked, answers are unread
-            if not reached.done() and waited >= TOLD_S and not computing.goes_on():
+            if not reached.done() and waited >= ACKNOWLEDGE_S and not computing.goes_on():
                 log.error("front end %s does not take in a change of the program or a lock and is ended", self.number)
                 self.end()
                 return
 
-    def _touched(self, told: messages.Touch) -> None:
-        view = self._executor.program.adhoc_named(told.view)
+    def _touched(self, message: messages.Touch) -> None:
+        view = self._executor.program.adhoc_named(message.view)
         if view is not None:
             self._executor.program.touch(view)
 
@@ -265,27 +265,27 @@ class FrontEndLink(asyncio.Protocol):
         self._fronts.answered(self, count.selects + sum(count.kept.values()))
 
     # ------------------------------------------------------------ sessions
-    def _open(self, told: messages.Open) -> None:
-        self._fronts.opened(self, told.client)
+    def _open(self, message: messages.Open) -> None:
+        self._fronts.opened(self, message.client)
         try:
-            session = self._fronts.sessions.connect(replace(told.client, keeps=False))
+            session = self._fronts.sessions.connect(replace(message.client, keeps=False))
         except SqlError:  # its database was dropped meanwhile
-            self.send(messages.HangUp(told.client.connection_id))
+            self.send(messages.HangUp(message.client.connection_id))
             return
-        self.held[told.client.connection_id] = ClientSession(session)
+        self.held[message.client.connection_id] = ClientSession(session)
 
     def _close(self, connection: int) -> None:
         held = self.held.pop(connection, None)
         if held is not None:
             held.session.close()
 
-    def _ask(self, request: messages.ClientRequest) -> None:
+    def _handle_request(self, request: messages.ClientRequest) -> None:
         held = self.held[request.connection]
         if request.cleared:
             held.session.warnings = ()
         reply = partial(self._settled, request, held)
         try:
-            answer = self._asks[type(request)](held, request)
+            answer = self._request_handlers[type(request)](held, request)
         except Exception as e:
             self._failed(request, held, e)
             return
@@ -332,17 +332,17 @@ class FrontEndLink(asyncio.Protocol):
                                  taught, seen, session.namespace))
 
     # ------------------------------------------------------------ statements
-    def _query(self, held: ClientSession, asked: messages.RunQuery) -> Any:
-        return held.session.query(asked.text, asked.multi, RowEncoding(*asked.form))
+    def _query(self, held: ClientSession, request: messages.RunQuery) -> Any:
+        return held.session.query(request.text, request.multi, RowEncoding(*request.form))
 
-    def _prepare(self, held: ClientSession, asked: messages.PrepareStatement) -> Any:
-        prepared = held.session.prepare(asked.text)
-        held.statements[asked.statement] = prepared.handle
+    def _prepare(self, held: ClientSession, request: messages.PrepareStatement) -> Any:
+        prepared = held.session.prepare(request.text)
+        held.statements[request.statement] = prepared.handle
         return prepared.parameters, prepared.fields, prepared.number
 
-    def _execute(self, held: ClientSession, asked: messages.Execute) -> Any:
-        compiled = held.statements[asked.statement]
-        return held.session.execute(compiled, asked.values, RowEncoding(*asked.form))
+    def _execute(self, held: ClientSession, request: messages.Execute) -> Any:
+        compiled = held.statements[request.statement]
+        return held.session.execute(compiled, request.values, RowEncoding(*request.form))
 
     def _taught(self, request: messages.ClientRequest, held: ClientSession) -> Any:
         """Return the statement in the form with which the front end can answer it the next time, or None."""
@@ -360,25 +360,25 @@ class FrontEndLink(asyncio.Protocol):
         return None
 
     def _encoded(self, answer: Any, held: ClientSession, form: messages.Form) -> Any:
-        """Return the outcomes with encoded rows, or `LargeReply` if they are sent in pieces."""
+        """Return the outcomes with encoded rows, or `LargeReply` if they are sent in chunks."""
         outcomes: Sequence[Outcome] = (answer,) if isinstance(answer, Outcome) else answer
         if any(map(is_large, outcomes)):
-            held.pieces = pieces_of(outcomes, *form, held.session.status, sending=held.session.sending())
+            held.chunks = chunks_of(outcomes, *form, held.session.status, sending=held.session.sending())
             return messages.LargeReply()
         encoded = [_result(o, form, held.session.status) if isinstance(o, ResultSet) else o for o in outcomes]
         return encoded[0] if isinstance(answer, Outcome) else encoded
 
-    def _more(self, asked: messages.NextPiece) -> None:
-        """Queue the next piece of a large answer."""
-        held = self.held.get(asked.connection)
+    def _more(self, request: messages.NextChunk) -> None:
+        """Queue the next chunk of a large answer."""
+        held = self.held.get(request.connection)
         if held is not None:
-            self._fronts.turns.add(partial(self._piece, asked.connection, held))
+            self._fronts.turns.add(partial(self._send_chunk, request.connection, held))
 
-    def _piece(self, connection: int, held: ClientSession) -> None:
+    def _send_chunk(self, connection: int, held: ClientSession) -> None:
         if self.held.get(connection) is not held or self._transport.is_closing():
             return
         try:
-            self.send(messages.ReplyPiece(connection, next(held.pieces, None)))
+            self.send(messages.ReplyChunk(connection, next(held.chunks, None)))
         except Exception:  # the protocol has no error packet between rows for this
             log.exception("connection %d: a large reply could not be made and is cut off", connection)
             self.send(messages.HangUp(connection))

@@ -115,12 +115,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class LargeReply:
-    """The answer has many rows.  Its packets are sent in pieces on request (`NextPiece`)."""
+    """The answer has many rows.  Its packets are sent in chunks on request (`NextChunk`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyPiece:
-    """A piece of a connection's large answer.  packets: None after the last piece."""
+class ReplyChunk:
+    """A chunk of a connection's large answer.  packets: None after the last chunk."""
 
     connection: int
     packets: bytes | None
@@ -231,12 +231,12 @@ class LookupKeys:
     """A far front end's lookup of keys in views that it knows under this version of the program.  Answer:
     `LookupReply`.
 
-    asked: (view, its definition, keys).
+    lookups: (view, its definition, keys).
     """
 
     number: int
     version: int
-    asked: Sequence[tuple[str, int, Sequence[tuple[Any, ...]]]]
+    lookups: Sequence[tuple[str, int, Sequence[tuple[Any, ...]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +261,8 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class NextPiece:
-    """Send the next piece of a large answer: the client has read the earlier ones.  Answer: `ReplyPiece`."""
+class NextChunk:
+    """Send the next chunk of a large answer: the client has read the earlier ones.  Answer: `ReplyChunk`."""
 
     connection: int
 

@@ -71,17 +71,17 @@ class FrontEnd(asyncio.Protocol):
         self._reader = wire.FrameDecoder(MESSAGES, KINDS)
         self._server: MysqlServer | None = None
         self.selects = 0
-        self._kept_told: Counter[str] = Counter()
-        self._lookups_told: Counter[str] = Counter()
-        self._told: messages.Counters | None = None
+        self._kept_reported: Counter[str] = Counter()
+        self._lookups_reported: Counter[str] = Counter()
+        self._reported: messages.Counters | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._certificates: Certificates | None = None
-        self._does: dict[type, Callable[[Any], None]] = {
+        self._message_handlers: dict[type, Callable[[Any], None]] = {
             messages.StartServing: self._begin, messages.Version: self._version,
             messages.Forget: self._forget, messages.HoldReads: self._hold_reads,
             messages.SetReplyLimit: lambda m: self.replies.bound(m.reply_bytes),
             messages.Reply: lambda m: self.sessions.replied(m), messages.BlockHosts: lambda m: self.sessions.hosts(m),
-            messages.ReplyPiece: lambda m: self.sessions.piece(m),
+            messages.ReplyChunk: lambda m: self.sessions.receive_chunk(m),
             messages.HangUp: self._hang_up, messages.Reload: self._reload,
             messages.StopServing: lambda m: self._soon(self._stop())}
 
@@ -98,7 +98,7 @@ class FrontEnd(asyncio.Protocol):
             if not isinstance(item, Envelope):
                 self._end(f"the controller said what cannot be read: {item}")
                 return
-            self._does[type(item.body)](item.body)
+            self._message_handlers[type(item.body)](item.body)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended.set()
@@ -155,11 +155,11 @@ class FrontEnd(asyncio.Protocol):
             await self._server.stop(CLIENTS_STOP_S)
         self._ended.set()
 
-    def _hang_up(self, told: messages.HangUp) -> None:
+    def _hang_up(self, message: messages.HangUp) -> None:
         if self._server is not None:
-            self._server.hang_up(told.connection)
+            self._server.hang_up(message.connection)
 
-    def _reload(self, told: messages.Reload) -> None:
+    def _reload(self, message: messages.Reload) -> None:
         if self._certificates is not None:
             self._certificates.reload()
 
@@ -168,20 +168,20 @@ class FrontEnd(asyncio.Protocol):
         return hit(self.reads, self.link, known, values, True, unseen)
 
     # ------------------------------------------------------------ the program
-    def _version(self, told: messages.Version) -> None:
-        self.replica.changed(told.version, told.databases)
-        self.send(messages.Acknowledge(told.version))
+    def _version(self, message: messages.Version) -> None:
+        self.replica.changed(message.version, message.databases)
+        self.send(messages.Acknowledge(message.version))
 
-    def _forget(self, told: messages.Forget) -> None:
+    def _forget(self, message: messages.Forget) -> None:
         self._count()
-        self.replica.forget(told.view)
-        self.reads.forget(told.view)
-        self._lookups_told.pop(told.view, None)
-        self._kept_told.pop(told.view, None)
+        self.replica.forget(message.view)
+        self.reads.forget(message.view)
+        self._lookups_reported.pop(message.view, None)
+        self._kept_reported.pop(message.view, None)
 
-    def _hold_reads(self, told: messages.HoldReads) -> None:
-        self.sessions.hold(told.wait)
-        self.send(messages.ReadsHeld(told.number))
+    def _hold_reads(self, message: messages.HoldReads) -> None:
+        self.sessions.hold(message.wait)
+        self.send(messages.ReadsHeld(message.number))
 
     # ------------------------------------------------------------ counts
     async def _report(self) -> None:
@@ -191,17 +191,17 @@ class FrontEnd(asyncio.Protocol):
 
     def _count(self) -> None:
         lookups = Counter(self.reads.hits_of())
-        new = lookups - self._lookups_told
-        self._lookups_told = lookups
-        given = self.replies.hits_of()
-        kept, self._kept_told = given - self._kept_told, given
+        new = lookups - self._lookups_reported
+        self._lookups_reported = lookups
+        kept_hits = self.replies.hits_of()
+        kept, self._kept_reported = kept_hits - self._kept_reported, kept_hits
         selects, self.selects = self.selects, 0
         clients = 0 if self._server is None else len(self._server.connections)
         logins = self.sessions.guard.taken()
         count = messages.Counters(selects, dict(kept), dict(new), clients, self.replies.nbytes, logins=logins)
-        if count != self._told or selects or kept or any(logins.values()):
+        if count != self._reported or selects or kept or any(logins.values()):
             self.send(count)
-        self._told = count
+        self._reported = count
 
     async def _refresh(self) -> None:
         while True:

@@ -99,15 +99,15 @@ class RemoteSessions:
         if session is not None:  # else the client has disconnected meanwhile
             session.replied(reply)
 
-    def hosts(self, told: messages.BlockHosts) -> None:
-        self.guard.set_most_errors(told.max_connect_errors)
-        if told.flush:
+    def hosts(self, message: messages.BlockHosts) -> None:
+        self.guard.set_most_errors(message.max_connect_errors)
+        if message.flush:
             self.guard.flush_hosts()
 
-    def piece(self, piece: messages.ReplyPiece) -> None:
-        session = self._open.get(piece.connection)
+    def receive_chunk(self, chunk: messages.ReplyChunk) -> None:
+        session = self._open.get(chunk.connection)
         if session is not None:
-            session.piece(piece.packets)
+            session.receive_chunk(chunk.packets)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -122,9 +122,9 @@ class RemoteSession:
     def __init__(self, front: Front, client: Client, closed: Callable[[int], None]):
         self._front, self._connection, self._closed = front, client.connection_id, closed
         self._statements = 0
-        self._asked: Future[messages.Reply] | None = None
+        self._pending_reply: Future[messages.Reply] | None = None
         self._learn: Callable[[KnownSelect], None] | None = None  # receives the statement in `Reply.taught`
-        self._ready: Callable[[bytes | None], None] | None = None  # receives the next piece of a large answer
+        self._ready: Callable[[bytes | None], None] | None = None  # receives the next chunk of a large answer
         self._cleared = False
         self.namespace = front.replica.namespace(client.database)
         self._hold = False
@@ -152,7 +152,7 @@ class RemoteSession:
     @property
     def waits(self) -> bool:
         """True while the session waits for the controller's answer."""
-        return self._asked is not None
+        return self._pending_reply is not None
 
     @property
     def warnings(self) -> Sequence[Warning_]:
@@ -172,9 +172,9 @@ class RemoteSession:
         shape = key if known is None else None
 
         def there(lacks: Lacks) -> PendingOutcome[Answer]:
-            asked = messages.RunQuery(self._connection, self._is_cleared(), text, multi, _form(form), shape is not None,
-                                      lacks)
-            return self._ask(asked, self._answer, lambda taught: self._front.replica.learn(taught, shape))
+            request = messages.RunQuery(self._connection, self._is_cleared(), text, multi, _form(form),
+                                        shape is not None, lacks)
+            return self._request(request, self._answer, lambda taught: self._front.replica.learn(taught, shape))
 
         return there(None) if found is None or known is None else self._here(known, found[1], there)
 
@@ -186,17 +186,17 @@ class RemoteSession:
             parameters, fields, number = reply.answer
             return PreparedHandle(handle, parameters, fields, number)
 
-        return self._ask(messages.PrepareStatement(self._connection, self._is_cleared(), handle.number, text), then,
-                         partial(self._learnt, handle))
+        return self._request(messages.PrepareStatement(self._connection, self._is_cleared(), handle.number, text), then,
+                             partial(self._learnt, handle))
 
     def execute(self, handle: Handle, values: Sequence[object], form: RowEncoding | None
                 ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         known = self._front.replica.valid(handle.known)
 
         def there(lacks: Lacks) -> PendingOutcome[Outcome]:
-            asked = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(form),
-                                     known is None, lacks)
-            return self._ask(asked, self._answer, partial(self._learnt, handle))
+            request = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(form),
+                                       known is None, lacks)
+            return self._request(request, self._answer, partial(self._learnt, handle))
 
         return there(None) if known is None else self._here(known, values, there)
 
@@ -232,11 +232,11 @@ class RemoteSession:
         self._front.send(messages.CloseStatement(self._connection, handle.number))
 
     def use(self, database: str) -> PendingOutcome[None]:
-        return self._ask(messages.UseDatabase(self._connection, self._is_cleared(), database), lambda reply: None)
+        return self._request(messages.UseDatabase(self._connection, self._is_cleared(), database), lambda reply: None)
 
     def list_fields(self, table: str, pattern: str) -> PendingOutcome[Sequence[Field]]:
-        return self._ask(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
-                         lambda reply: cast(Sequence[Field], reply.answer))
+        return self._request(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
+                             lambda reply: cast(Sequence[Field], reply.answer))
 
     def reset(self) -> None:
         self._front.send(messages.Reset(self._connection))
@@ -244,40 +244,40 @@ class RemoteSession:
         self._as_new()
 
     def kill(self, number: int) -> PendingOutcome[None]:
-        return self._ask(messages.KillSession(self._connection, self._is_cleared(), number), lambda reply: None)
+        return self._request(messages.KillSession(self._connection, self._is_cleared(), number), lambda reply: None)
 
     def close(self) -> None:
-        if self._asked is not None:
-            self._asked.cancel()
+        if self._pending_reply is not None:
+            self._pending_reply.cancel()
         self._closed(self._connection)
 
     # ------------------------------------------------------------ question and answer
     def _answer(self, reply: messages.Reply) -> Any:
-        return Streamed(_Pieces(self)) if isinstance(reply.answer, messages.LargeReply) else reply.answer
+        return Streamed(_RemoteStream(self)) if isinstance(reply.answer, messages.LargeReply) else reply.answer
 
     def _is_cleared(self) -> bool:
         cleared, self._cleared = self._cleared, False
         return cleared
 
-    def _ask(self, request: messages.ClientRequest, then: Callable[[messages.Reply], Any],
-             learn: Callable[[KnownSelect], None] | None = None) -> PendingOutcome[Any]:
-        asked = self._asked = asyncio.get_running_loop().create_future()
+    def _request(self, request: messages.ClientRequest, then: Callable[[messages.Reply], Any],
+                 learn: Callable[[KnownSelect], None] | None = None) -> PendingOutcome[Any]:
+        pending = self._pending_reply = asyncio.get_running_loop().create_future()
         self._learn = learn
         self._front.send(request)
-        return PendingOutcome(asked, partial(_settled, then))
+        return PendingOutcome(pending, partial(_settled, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
-        """Request the next piece of the answer from the controller (`outcomes.Stream`)."""
+        """Request the next chunk of the answer from the controller (`outcomes.Stream`)."""
         self._ready = ready
-        self._front.send(messages.NextPiece(self._connection))
+        self._front.send(messages.NextChunk(self._connection))
 
-    def piece(self, packets: bytes | None) -> None:
+    def receive_chunk(self, packets: bytes | None) -> None:
         ready, self._ready = self._ready, None
         if ready is not None:
             ready(packets)
 
     def replied(self, reply: messages.Reply) -> None:
-        asked, self._asked = self._asked, None
+        pending, self._pending_reply = self._pending_reply, None
         if reply.taught is not None and self._learn is not None:  # at once: the next message may revoke it
             self._learn(reply.taught)
         if reply.seen is not None:
@@ -285,11 +285,11 @@ class RemoteSession:
         self.status, self._may_keep, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
         self.hold(self._hold)
         self.namespace = reply.namespace
-        if asked is not None and not asked.done():
-            asked.set_result(reply)
+        if pending is not None and not pending.done():
+            pending.set_result(reply)
 
 
-class _Pieces:
+class _RemoteStream:
     """A large answer (`outcomes.Stream`).  When the connection is closed, the controller drops its rest, too."""
 
     def __init__(self, session: RemoteSession):

@@ -79,8 +79,8 @@ class Replica:
         seen = self._seen.get((view, worker), {})
         return not depth or all(
             seen.get(w, 0) >= number
-            or (depth == 1 and (w == worker or has_heard(worker, told, partial(self._heard, worker, w))))
-            for w, (number, told) in writes.items())
+            or (depth == 1 and (w == worker or has_heard(worker, messages, partial(self._heard, worker, w))))
+            for w, (number, messages) in writes.items())
 
     def saw(self, view: str, worker: int, writes: Own) -> None:
         """Note that the view's shard on the worker has these writes."""

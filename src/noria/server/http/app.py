@@ -87,7 +87,7 @@ from noria.server.http.source import SourceApi, SourceServices
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
-from noria.server.sessions.inspection import about_table, about_view
+from noria.server.sessions.inspect.inspection import about_table, about_view
 from noria.sql.text.databases import Databases
 
 log = logging.getLogger(__name__)
@@ -174,11 +174,11 @@ def make_app(services: Services, policy: RequestPolicy | None = None) -> Starlet
         assert isinstance(e, HTTPException)
         what = "no such path" if e.status_code == 404 else f"not by {request.method}"
 
-        async def told(_: Request) -> Response:
+        async def reject(_: Request) -> Response:
             path = request.scope["path"][:100]
             raise HttpError(e.status_code, *UNKNOWN_ERROR, f"{path}: {what}", dict(e.headers or {}))
 
-        return await _guard(services, gate, "", told)(request)
+        return await _guard(services, gate, "", reject)(request)
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: none})
     app.router.redirect_slashes = False  # a redirect would go to wherever Host says
@@ -344,15 +344,15 @@ class Api:
 
     async def load(self, request: Request) -> Response:
         raw = await bodies.read(request, JSON)
-        asked = await asyncio.to_thread(self._s.permitted, bodies.parse(raw, LOAD_KEYS), raw,
-                                        request.headers.get(PROOF_HEADER))
-        return _lines(self._s.load(bodies.in_database(asked, "table")))
+        permitted = await asyncio.to_thread(self._s.permitted, bodies.parse(raw, LOAD_KEYS), raw,
+                                            request.headers.get(PROOF_HEADER))
+        return _lines(self._s.load(bodies.in_database(permitted, "table")))
 
     async def export_rows(self, request: Request) -> Response:
         raw = await bodies.read(request, JSON)
-        asked = await asyncio.to_thread(self._s.export_permitted, bodies.parse(raw, EXPORT_KEYS), raw,
-                                        request.headers.get(PROOF_HEADER))
-        return _lines(self._s.export_rows(asked))
+        permitted = await asyncio.to_thread(self._s.export_permitted, bodies.parse(raw, EXPORT_KEYS), raw,
+                                            request.headers.get(PROOF_HEADER))
+        return _lines(self._s.export_rows(permitted))
 
     async def backup(self, request: Request) -> Response:
         return _lines(self._s.backup(bodies.parse(await bodies.read(request, JSON), {}, empty=True)))

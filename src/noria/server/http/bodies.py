@@ -29,20 +29,20 @@ MOST = {JSON: limits.HTTP_JSON_BYTES, ARROW: limits.HTTP_ARROW_BYTES, PARQUET: l
 
 async def read(request: Request, kind: str) -> bytes:
     """Read the body.  kind: the required Content-Type.  Raises Refused 415 for another type, and 413 if it is large."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != kind:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != kind:
         raise HttpError(415, *UNKNOWN_ERROR, f"{request.method} {request.scope['path'][:100]} takes a body with "
-                                           f"Content-Type: {kind}, not {given[:100] or 'without one'}")
+                                           f"Content-Type: {kind}, not {content_type[:100] or 'without one'}")
     most = MOST[kind]
     if int(request.headers.get("content-length", "0")) > most:  # digits: the HTTP parser has checked that
         raise _too_large(kind)
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
         if size > most:
             raise _too_large(kind)
-        pieces.append(piece)
-    return b"".join(pieces)
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def _too_large(kind: str) -> HttpError:
@@ -71,11 +71,11 @@ def parse(raw: bytes, keys: Mapping[str, str], empty: bool = False) -> dict[str,
     return body
 
 
-def parameters(given: Any) -> list[Any]:
+def parameters(values: Any) -> list[Any]:
     """Return the values for the `?` of a statement.  Raises SqlError if they are no list."""
-    if not isinstance(given, list):
+    if not isinstance(values, list):
         raise wrong('"parameters" is a list of values, one for each ?')
-    return decoded(given)
+    return decoded(values)
 
 
 def name_of(request: Request) -> str:

@@ -30,7 +30,7 @@ from noria.core.limits import FEED_ALIVE_S
 from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK
 from noria.feeds.watch import WatcherClosed
-from noria.server.feeding import FeedMessage, Feeds, ServedFeed, shown, told_of
+from noria.server.feeding import FeedMessage, Feeds, ServedFeed, feed_messages, shown
 from noria.server.http import wire
 from noria.server.http.bodies import ARROW, name_of
 from noria.server.rows import jsonable
@@ -53,17 +53,17 @@ def routes(services: FeedServices) -> list[tuple[str, str, Callable[[Request], A
                              "newest": str(state.newest)})
 
     async def changes(request: Request) -> Response:
-        asked = request.query_params
+        query = request.query_params
         found = await of(request)
-        form = asked.get("format", "events")
+        form = query.get("format", "events")
         if form not in ("events", "arrow"):
             raise SqlError(*UNKNOWN_ERROR, f"changes come as format=events or format=arrow, not {form[:50]!r}")
-        if form == "arrow" and "after" in asked:
-            until = await found.at(asked["until"]) if "until" in asked else None
-            return await _arrow(found, found.changes(await found.at(asked["after"]), until))
-        since = request.headers.get("last-event-id") or asked.get("since", "start")
+        if form == "arrow" and "after" in query:
+            until = await found.at(query["until"]) if "until" in query else None
+            return await _arrow(found, found.changes(await found.at(query["after"]), until))
+        since = request.headers.get("last-event-id") or query.get("since", "start")
         encoder = _Events() if form == "events" else _Batches(found.file.schema)
-        return await _following(told_of(found, await found.at(since), since == "start"), encoder)
+        return await _following(feed_messages(found, await found.at(since), since == "start"), encoder)
 
     async def rows(request: Request) -> Response:
         found = await of(request)
@@ -78,7 +78,7 @@ def routes(services: FeedServices) -> list[tuple[str, str, Callable[[Request], A
 class Encoder(Protocol):
     media_type: str
 
-    def told(self, told: FeedMessage) -> bytes: ...
+    def encode(self, message: FeedMessage) -> bytes: ...
 
     def gone(self, error: SqlError) -> bytes: ...
 
@@ -93,28 +93,28 @@ async def _arrow(feed: ServedFeed, batches: AsyncIterator[pa.RecordBatch]) -> Re
     async def body() -> AsyncIterator[bytes]:
         batch = first
         while batch is not None:
-            yield await asyncio.to_thread(encoder.told, FeedMessage("changes", batch))
+            yield await asyncio.to_thread(encoder.encode, FeedMessage("changes", batch))
             batch = await anext(batches, None)
         yield encoder.end()
 
     return StreamingResponse(body(), media_type=ARROW)
 
 
-async def _following(told: AsyncIterator[FeedMessage], encoder: Encoder) -> Response:
+async def _following(messages: AsyncIterator[FeedMessage], encoder: Encoder) -> Response:
     """Answer with messages as they happen.  The first is awaited before the status is sent, which may be 410."""
-    first = await anext(told)
+    first = await anext(messages)
 
     async def body() -> AsyncIterator[bytes]:
-        yield encoder.told(first)
-        waiting = asyncio.ensure_future(anext(told))
+        yield encoder.encode(first)
+        waiting = asyncio.ensure_future(anext(messages))
         try:
             while True:
                 done, _ = await asyncio.wait((waiting,), timeout=FEED_ALIVE_S)
                 if done:
-                    yield await asyncio.to_thread(encoder.told, waiting.result())
-                    waiting = asyncio.ensure_future(anext(told))
+                    yield await asyncio.to_thread(encoder.encode, waiting.result())
+                    waiting = asyncio.ensure_future(anext(messages))
                 else:
-                    yield encoder.told(FeedMessage("alive"))
+                    yield encoder.encode(FeedMessage("alive"))
         except SqlError as e:
             yield encoder.gone(e)
         except WatcherClosed:  # the server stops: clients connect to the next one
@@ -130,10 +130,11 @@ class _Events:
 
     media_type = EVENTS
 
-    def told(self, told: FeedMessage) -> bytes:
-        if told.kind == "alive":
+    def encode(self, message: FeedMessage) -> bytes:
+        if message.kind == "alive":
             return b": alive\n\n"
-        return _event(told.kind, told.mark, {"watermark": str(told.mark)} if told.batch is None else _rows(told.batch))
+        mark = message.mark
+        return _event(message.kind, mark, {"watermark": str(mark)} if message.batch is None else _rows(message.batch))
 
     def gone(self, error: SqlError) -> bytes:
         return _event("gone", None, wire.json_error(error))
@@ -166,9 +167,9 @@ class _Batches:
         self._schema, self.closed = schema, False
         self._writer = pa.ipc.new_stream(self, schema)
 
-    def told(self, told: FeedMessage) -> bytes:
-        batch = pa.RecordBatch.from_pylist([], self._schema) if told.batch is None else told.batch
-        self._writer.write_batch(batch, custom_metadata=told.about)
+    def encode(self, message: FeedMessage) -> bytes:
+        batch = pa.RecordBatch.from_pylist([], self._schema) if message.batch is None else message.batch
+        self._writer.write_batch(batch, custom_metadata=message.about)
         return self._taken()
 
     def gone(self, error: SqlError) -> bytes:

@@ -29,7 +29,7 @@ from noria.server.http import bodies, wire
 from noria.server.http.bodies import ARROW, JSON
 
 KEYS = {"run": "the run's name", "record": "what is followed", "sql": "a statement", "told": "how far it is"}
-TOLD: dict[str, tuple[type, ...]] = {
+PROGRESS_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("state", "position", "end", "error"), (str,)),
     **dict.fromkeys(("behind_bytes", "transactions", "rows", "loaded"), (int,)), "current_s": (int, float, type(None))}
 Change = tuple[str, str, pa.Table]
@@ -48,7 +48,7 @@ class FollowServices(Protocol):
 
     async def apply(self, name: str, run: str, position: int, changes: Sequence[Change]) -> bool: ...
 
-    def tell(self, name: str, run: str, told: dict[str, Any]) -> int: ...
+    def record_progress(self, name: str, run: str, progress: dict[str, Any]) -> int: ...
 
     async def release(self, name: str) -> None: ...
 
@@ -61,24 +61,24 @@ class FollowApi:
     def routes(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
         return [("GET", "/follows", self.all), ("POST", "/follows/{name}/begin", self.begin),
                 ("POST", "/follows/{name}/note", self.note), ("POST", "/follows/{name}/sql", self.sql),
-                ("POST", "/follows/{name}/apply", self.apply), ("POST", "/follows/{name}/tell", self.tell),
+                ("POST", "/follows/{name}/apply", self.apply), ("POST", "/follows/{name}/tell", self.report),
                 ("POST", "/follows/{name}/release", self.release)]
 
     async def all(self, request: Request) -> Response:
         return JSONResponse({"follows": self._follows().all()})
 
     async def begin(self, request: Request) -> Response:
-        name, run, body = await _asked(request)
+        name, run, body = await _follower_request(request)
         record = None if body.get("record") is None else _record(name, body)
         return JSONResponse(await self._follows().begin(name, run, record))
 
     async def note(self, request: Request) -> Response:
-        name, run, body = await _asked(request)
+        name, run, body = await _follower_request(request)
         await self._follows().note(name, run, _record(name, body))
         return JSONResponse({})
 
     async def sql(self, request: Request) -> Response:
-        name, run, body = await _asked(request)
+        name, run, body = await _follower_request(request)
         if not isinstance(body.get("sql"), str):
             raise bodies.wrong('"sql" is a statement')
         await self._follows().run(name, run, body["sql"])
@@ -88,12 +88,13 @@ class FollowApi:
         run, position, changes = await asyncio.to_thread(_changes, await bodies.read(request, ARROW))
         return JSONResponse({"done": await self._follows().apply(request.path_params["name"], run, position, changes)})
 
-    async def tell(self, request: Request) -> Response:
-        name, run, body = await _asked(request)
-        told = body.get("told")
-        if not isinstance(told, dict) or any(type(value) not in TOLD.get(key, ()) for key, value in told.items()):
-            raise bodies.wrong(f'"told" has {", ".join(TOLD)}: texts, numbers')
-        return JSONResponse({"loaded": self._follows().tell(name, run, told)})
+    async def report(self, request: Request) -> Response:
+        name, run, body = await _follower_request(request)
+        progress = body.get("told")
+        if not isinstance(progress, dict) or any(type(value) not in PROGRESS_TYPES.get(key, ())
+                                                 for key, value in progress.items()):
+            raise bodies.wrong(f'"told" has {", ".join(PROGRESS_TYPES)}: texts, numbers')
+        return JSONResponse({"loaded": self._follows().record_progress(name, run, progress)})
 
     async def release(self, request: Request) -> Response:
         bodies.parse(await bodies.read(request, JSON), {}, empty=True)
@@ -101,7 +102,7 @@ class FollowApi:
         return JSONResponse({})
 
 
-async def _asked(request: Request) -> tuple[str, str, dict[str, Any]]:
+async def _follower_request(request: Request) -> tuple[str, str, dict[str, Any]]:
     body = bodies.parse(await bodies.read(request, JSON), KEYS)
     if not isinstance(body.get("run"), str):
         raise bodies.wrong('"run" is the name of a run')
@@ -118,10 +119,10 @@ def _record(name: str, body: dict[str, Any]) -> dict[str, Any]:
 
 def _changes(body: bytes) -> tuple[str, int, list[Change]]:
     try:
-        whole = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
-        whole.validate(full=True)
-        meta = json.loads((whole.schema.metadata or {})[wire.META])
-        changes = [(str(c["table"]), str(c["on"]), wire.from_stream(c["rows"], "rows")) for c in whole.to_pylist()]
+        received = pa.ipc.open_stream(pa.py_buffer(body)).read_all()
+        received.validate(full=True)
+        meta = json.loads((received.schema.metadata or {})[wire.META])
+        changes = [(str(c["table"]), str(c["on"]), wire.from_stream(c["rows"], "rows")) for c in received.to_pylist()]
         run, position = str(meta["run"]), int(meta["position"])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as e:
         raise SqlError(*UNKNOWN_ERROR, f"the body is no Arrow stream of changes: {str(e)[:500]}") from None

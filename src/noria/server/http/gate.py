@@ -76,19 +76,19 @@ class RequestGate:
 
     async def _log_in(self, request: Request, login: tuple[str, str]) -> None:
         """Check the password.  A connection that sent the right one before does not wait for others' wrong ones."""
-        given = _given(request)
-        if given is None:
+        credentials = _credentials(request)
+        if credentials is None:
             raise _unauthorized("a user and a password are needed (HTTP Basic)")
         peer = (request.client.host, request.client.port) if request.client is not None else ("", 0)
-        right = hmac.compare_digest(given, ":".join(login).encode())
+        right = hmac.compare_digest(credentials, ":".join(login).encode())
         if right and peer in self._proven:
             return
         self._proven.pop(peer, None)
-        attempt = self._turn(peer[0], given.partition(b":")[0].decode(errors="replace"))
+        attempt = self._turn(peer[0], credentials.partition(b":")[0].decode(errors="replace"))
         if attempt.wait_s:
             await self._guard.sleep(attempt.wait_s)
         if not right:
-            attempt.failed("HTTP", given.partition(b":")[2] != b"")
+            attempt.failed("HTTP", credentials.partition(b":")[2] != b"")
             raise _unauthorized("wrong user or password")
         attempt.passed()
         self._proven[peer] = None
@@ -151,16 +151,16 @@ def _is_same(origin: str, host: str | None) -> bool:
 
 def user_of(request: Request) -> str:
     """Return the user of the request's HTTP Basic header; "" without one."""
-    return (_given(request) or b"").partition(b":")[0].decode(errors="replace")
+    return (_credentials(request) or b"").partition(b":")[0].decode(errors="replace")
 
 
-def _given(request: Request) -> bytes | None:
+def _credentials(request: Request) -> bytes | None:
     """Return `user:password` of the request; None if it has no valid HTTP Basic header."""
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        return base64.b64decode(given.strip(), validate=True)
+        return base64.b64decode(encoded.strip(), validate=True)
     except ValueError:  # also for letters that are not ASCII
         return None
 

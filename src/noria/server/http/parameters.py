@@ -52,9 +52,9 @@ _TYPES: dict[str, Callable[[str], Any]] = {
     "datetime": datetime.fromisoformat, "time": _time}
 
 
-def decoded(given: list[Any]) -> list[Any]:
+def decoded(values: list[Any]) -> list[Any]:
     """Return the parameters of a request.  Raises SqlError 1210 or 1367."""
-    return [_decoded(number, value) for number, value in enumerate(given, 1)]
+    return [_decoded(number, value) for number, value in enumerate(values, 1)]
 
 
 def _decoded(number: int, value: Any) -> Any:

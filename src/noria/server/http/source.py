@@ -110,15 +110,15 @@ class SourceApi:
         return JSONResponse({"state": await self._source.loaded(request.path_params["name"])})
 
 
-async def begun(pieces: AsyncIterator[bytes], kind: str) -> Response:
+async def begun(chunks: AsyncIterator[bytes], kind: str) -> Response:
     """Answer with a body whose pieces are produced while it is sent.  An error before the first piece is an ordinary
     answer.  A later error closes the connection before the body's end, which the client notices."""
-    first = await anext(pieces, b"")
+    first = await anext(chunks, b"")
 
     async def body() -> AsyncIterator[bytes]:
         yield first
-        async for piece in pieces:
-            yield piece
+        async for chunk in chunks:
+            yield chunk
 
     return StreamingResponse(body(), media_type=kind)
 

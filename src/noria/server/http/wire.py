@@ -61,8 +61,8 @@ def _json_result(outcome: Outcome) -> Iterator[bytes]:
         return
     yield _dumped(json_outcome(replace(outcome, rows=())))[:-2]  # up to `]}`
     for i in range(0, len(outcome.rows), OFF_LOOP_ROWS):
-        piece = _dumped([[jsonable(v) for v in row] for row in outcome.rows[i:i + OFF_LOOP_ROWS]])
-        yield (b"," if i else b"") + piece[1:-1]
+        chunk = _dumped([[jsonable(v) for v in row] for row in outcome.rows[i:i + OFF_LOOP_ROWS]])
+        yield (b"," if i else b"") + chunk[1:-1]
     yield b"]}"
 
 

@@ -1,7 +1,7 @@
 """The MySQL protocol: clients connect, and a backend answers them (`server/outcomes.py`).
 
 Each layer uses only earlier ones.  They are `codec`, `rows` and `parameters` (bytes and messages), `auth` (passwords),
-`pieces` and `streaming` (large replies), `session` (one conversation as a state table), and `connection` (sockets).
+`chunks` and `streaming` (large replies), `session` (one conversation as a state table), and `connection` (sockets).
 """
 
 from noria.server.mysql.auth import Account, account

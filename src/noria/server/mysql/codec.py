@@ -88,12 +88,12 @@ def frame(payload: bytes, seq: int) -> bytes:
     """
     if len(payload) < MAX_PAYLOAD:
         return (len(payload) | (seq & 255) << 24).to_bytes(4, "little") + payload
-    pieces = []
+    parts = []
     for start in range(0, len(payload) + 1, MAX_PAYLOAD):
-        piece = payload[start:start + MAX_PAYLOAD]
-        pieces += [(len(piece) | (seq & 255) << 24).to_bytes(4, "little"), piece]
+        part = payload[start:start + MAX_PAYLOAD]
+        parts += [(len(part) | (seq & 255) << 24).to_bytes(4, "little"), part]
         seq += 1
-    return b"".join(pieces)
+    return b"".join(parts)
 
 
 def frame_all(payloads: Iterable[bytes], seq: int) -> bytes:
@@ -345,7 +345,7 @@ def greeting(version: str, connection_id: int, nonce: bytes, plugin: str, status
         nonce[8:], b"\0", plugin.encode(), b"\0"))
 
 
-def asks_for_tls(payload: bytes) -> bool:
+def requests_tls(payload: bytes) -> bool:
     """True if the client's first packet requests TLS."""
     return bool(Capability.SSL & PayloadReader(payload).integer(4))
 

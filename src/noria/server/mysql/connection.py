@@ -30,7 +30,7 @@ from noria.core.errors.codes import CON_COUNT_ERROR
 from noria.server.logins import LoginGuard
 from noria.server.mysql import auth, codec
 from noria.server.mysql.auth import Account
-from noria.server.mysql.session import Conversation, Reply, Secrecy, Waiting
+from noria.server.mysql.session import Conversation, PendingReply, Reply, TlsState
 from noria.server.mysql.streaming import StreamTurns
 from noria.server.outcomes import Backend, Stream
 from noria.server.tls import Certificates, TlsTransport
@@ -38,7 +38,7 @@ from noria.server.tls import Certificates, TlsTransport
 log = logging.getLogger(__name__)
 
 MOST_BUGS = 100  # after so many internal errors the connection is closed
-_WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in pieces of about this size
+_WRITE_BYTES = 256 * 1024  # replies to pipelined commands are written in chunks of about this size
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class MysqlServer:
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
         self.guard = guard or LoginGuard()
-        offered = Secrecy.REQUIRED if tls_required else Secrecy.OFFERED
-        self.secrecy = Secrecy.NONE if certificates is None else offered
+        offered = TlsState.REQUIRED if tls_required else TlsState.OFFERED
+        self.tls_state = TlsState.NONE if certificates is None else offered
         self.key = auth.ServerKey()
         self.directory = auth.Directory(users, self.key)
         self.connections: set[Connection] = set()
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _conversation: Conversation
     _loop: asyncio.AbstractEventLoop
-    _waiting: Waiting  # the reply that needs the result of `_pending`
+    _waiting: PendingReply  # the reply that needs the result of `_pending`
 
     def __init__(self, server: MysqlServer) -> None:
         self._server = server
@@ -163,9 +163,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None  # runs while a packet is incomplete
         self._unread: asyncio.TimerHandle | None = None  # runs while the client does not read
-        self._received = 0  # bytes received, without commands that arrived in one piece
+        self._received = 0  # bytes received, without commands that arrived in one read
         self._stream: Stream | None = None  # the large reply that is being sent
-        self._pulls = False  # its next piece is requested
+        self._pulls = False  # its next chunk is requested
 
     # --- Events of the loop ----------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
         server, peer = self._server, transport.get_extra_info("peername")
         address = str(peer[0]) if peer else "localhost"
         self._conversation = Conversation(server.backend, server.directory, next(server.ids), address, auth.nonce(),
-                                          server.guard, server.secrecy)
+                                          server.guard, server.tls_state)
         failure = self._refusal()
         server.joined(self)
         if failure is not None:
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         """Answer the complete packets, until one must wait.  Many small replies are sent with one write."""
         out: list[bytes] = []
         size, waiting, conversation = 0, None, self._conversation
-        secret = conversation.secrecy is Secrecy.TLS
+        secret = conversation.tls_state is TlsState.TLS
         try:
             while waiting is None and not self._full and not conversation.closed:
                 reply = self._next_reply()
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
                 else:
                     out.append(reply)
                     size += len(reply)
-                if not secret and conversation.secrecy is Secrecy.TLS:
+                if not secret and conversation.tls_state is TlsState.TLS:
                     self._secure()
                     return
                 if conversation.ready and not self._admitted:
@@ -318,12 +318,12 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, reply: Reply) -> None:
         """Wait for a reply that is not known yet, or begin to send a large one."""
-        if isinstance(reply, Waiting):
+        if isinstance(reply, PendingReply):
             self._wait(reply)
         elif not isinstance(reply, bytes):
             self._send(reply)
 
-    def _wait(self, waiting: Waiting) -> None:
+    def _wait(self, waiting: PendingReply) -> None:
         awaitable = waiting.awaitable
         if not asyncio.isfuture(awaitable):
             awaitable = asyncio.ensure_future(_awaited(awaitable))
@@ -361,12 +361,12 @@ class Connection(asyncio.Protocol):
     # --- Large replies ---------------------------------------------------------------------------------------
 
     def _send(self, stream: Stream) -> None:
-        """Send a reply in pieces.  The client's next commands wait for its end."""
+        """Send a reply in chunks.  The client's next commands wait for its end."""
         self._stream, self._pending = stream, self._loop.create_future()
         self._pull_soon()
 
     def _pull_soon(self) -> None:
-        """Request the next piece, if the client has read enough."""
+        """Request the next chunk, if the client has read enough."""
         if self._stream is not None and not self._pulls and not self._full:
             self._pulls = True
             self._server.turns.add(self._pull)
@@ -381,13 +381,13 @@ class Connection(asyncio.Protocol):
             log.exception("connection %d: a large reply could not be made and is cut off", self.number)
             self.abort()
 
-    def _sent(self, piece: bytes | None) -> None:
-        """Write the next piece; None: the reply is complete."""
+    def _sent(self, chunk: bytes | None) -> None:
+        """Write the next chunk; None: the reply is complete."""
         self._pulls = False
         if self._stream is None or self._transport.is_closing():
             return
-        if piece is not None:
-            self._transport.write(piece)
+        if chunk is not None:
+            self._transport.write(chunk)
             self._pull_soon()
             return
         self._stream = self._pending = None

@@ -33,7 +33,7 @@ _UNSIGNED = 0x80
 
 @dataclass(slots=True)
 class PreparedStatement:
-    """A prepared statement of a connection, with the types of its last execution.  long_data: the pieces of
+    """A prepared statement of a connection, with the types of its last execution.  long_data: the parts of
     COM_STMT_SEND_LONG_DATA so far, by parameter."""
 
     prepared: PreparedHandle
@@ -63,7 +63,7 @@ def canonical(data: bytes, count: int, types: bytes | None) -> tuple[bytes, byte
 
 
 def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[object]:
-    """Return the values of self-contained parameters.  long_data: values that were sent in pieces before, by number."""
+    """Return the values of self-contained parameters.  long_data: values that were sent in parts before, by number."""
     bitmap = (count + 7) // 8
     start = bitmap + 1 + 2 * count
     fixed = _fixed(data[bitmap + 1:start])
@@ -74,8 +74,8 @@ def decode(data: bytes, count: int, long_data: Mapping[int, bytearray]) -> list[
     for i in range(count):
         at = bitmap + 1 + 2 * i
         if i in long_data:
-            whole = bytes(long_data[i])
-            values.append(whole if data[at] in _BLOBS else _string(whole))
+            value_bytes = bytes(long_data[i])
+            values.append(value_bytes if data[at] in _BLOBS else _string(value_bytes))
         elif data[i // 8] >> i % 8 & 1:
             values.append(None)
         else:

@@ -31,7 +31,7 @@ _LONGEST = 2**32 - 1
 _LENGTHS = {"tinytext": 255, "tinyblob": 255, "mediumtext": 16_777_215, "mediumblob": 16_777_215,
             "longtext": _LONGEST, "longblob": _LONGEST, "json": _LONGEST}
 
-PIECE_ROWS = 500  # rows of one piece, if they are Python values already
+CHUNK_ROWS = 500  # rows of one chunk, if they are Python values already
 
 Encoder = Callable[[Sequence[Any]], list[bytes]]
 """Values of one column, none of them NULL, as they stand in rows."""
@@ -55,17 +55,17 @@ def encode_result(fields: Sequence[Field], rows: Sequence[Sequence[object]], bin
     return b"".join(out)
 
 
-def encode_pieces(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
+def encode_chunks(fields: Sequence[Field], rows: Sequence[Sequence[object]], binary: bool, deprecate_eof: bool,
                   status: int = AUTOCOMMIT, warnings: int = 0, first: int = 1, stopped: Stopped = never
                   ) -> Generator[bytes, None, int]:
-    """Yield the bytes of `encode_result` in pieces.  Return the number of the next packet.
+    """Yield the bytes of `encode_result` in chunks.  Return the number of the next packet.
 
     stopped: if it returns an error, this ends the rows with the error and returns 0.
     """
     form = _form(fields)
     out, seq = _begun(form, deprecate_eof, status, warnings, first)
     yield b"".join(out)
-    each = rows.piece_rows if isinstance(rows, LargeRows) else PIECE_ROWS
+    each = rows.chunk_rows if isinstance(rows, LargeRows) else CHUNK_ROWS
     for at in range(0, len(rows), each):
         if (why := stopped()) is not None:
             yield codec.frame(codec.error(why), seq)

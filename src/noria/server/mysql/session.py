@@ -34,9 +34,9 @@ from noria.core.errors import SqlError, codes
 from noria.core.types import Field
 from noria.server.logins import Attempt, LoginGuard
 from noria.server.mysql import auth, codec, parameters, rows
+from noria.server.mysql.chunks import Renumbered, chunks_of, is_large, ok_packet
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
 from noria.server.mysql.parameters import PreparedStatement
-from noria.server.mysql.pieces import Renumbered, is_large, ok_packet, pieces_of
 from noria.server.mysql.streaming import EncodedStream
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -71,7 +71,7 @@ class ConversationState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingReply:
     """A reply that is not known yet.  Once `awaitable` is done, `settle` encodes the reply.  If that raises SqlError,
     `refuse` encodes the error."""
 
@@ -80,10 +80,10 @@ class Waiting:
     refuse: Callable[[SqlError], bytes]
 
 
-Reply = bytes | Waiting | Stream
+Reply = bytes | PendingReply | Stream
 
 
-class Secrecy(Enum):
+class TlsState(Enum):
     """The state of TLS on a connection."""
 
     NONE = "there is no certificate"
@@ -96,8 +96,8 @@ class Conversation:
     """One client's conversation (see the module).  Others may read `state`."""
 
     def __init__(self, backend: Backend, directory: auth.Directory, connection_id: int, address: str,
-                 nonce: bytes, guard: LoginGuard, secrecy: Secrecy = Secrecy.NONE) -> None:
-        self.state, self.secrecy, self._guard = ConversationState.GREETED, secrecy, guard
+                 nonce: bytes, guard: LoginGuard, tls_state: TlsState = TlsState.NONE) -> None:
+        self.state, self.tls_state, self._guard = ConversationState.GREETED, tls_state, guard
         self.judged = False  # the client was let in or refused
         self.connection_id, self.address, self.user = connection_id, address, ""
         self._backend, self._directory, self._nonce = backend, directory, nonce
@@ -126,7 +126,7 @@ class Conversation:
 
     def greeting(self) -> bytes:
         return codec.frame(codec.greeting(SERVER_VERSION, self.connection_id, self._nonce, auth.NATIVE,
-                                          AUTOCOMMIT, self.secrecy is not Secrecy.NONE), 0)
+                                          AUTOCOMMIT, self.tls_state is not TlsState.NONE), 0)
 
     def receive(self, packet: Packet) -> Reply:
         """Return the reply to one payload.  An error becomes its reply."""
@@ -168,7 +168,7 @@ class Conversation:
 
     def _connect(self, payload: bytes) -> Reply:
         if self.state is ConversationState.GREETED:
-            if self.secrecy is not Secrecy.TLS and self._goes_secret(payload):
+            if self.tls_state is not TlsState.TLS and self._goes_secret(payload):
                 return b""
             response = codec.decode_handshake(payload)
             self._capabilities = response.capabilities
@@ -181,23 +181,23 @@ class Conversation:
     def _goes_secret(self, payload: bytes) -> bool:
         """True if the client requests TLS.  The connection then decrypts all that follows.  Raises SqlError 3159 if
         TLS is required and not requested."""
-        asked = self.secrecy is not Secrecy.NONE and codec.asks_for_tls(payload)
-        if asked:
+        requested = self.tls_state is not TlsState.NONE and codec.requests_tls(payload)
+        if requested:
             if len(payload) != codec.SSL_REQUEST_BYTES:
                 raise codec.malformed("a request for TLS has 32 bytes, and the login comes after it")
-            self.secrecy, self._expected = Secrecy.TLS, self._seq & 255
-        elif self.secrecy is Secrecy.REQUIRED:
+            self.tls_state, self._expected = TlsState.TLS, self._seq & 255
+        elif self.tls_state is TlsState.REQUIRED:
             raise SqlError(*codes.SECURE_TRANSPORT_REQUIRED,
                            "Connections using insecure transport are prohibited while --require_secure_transport=ON "
                            "(the server was started with --tls-require)")
-        return asked
+        return requested
 
     def _begin(self, response: HandshakeResponse) -> Reply:
         self.state, self._response = ConversationState.PROVING, response
 
         def begun() -> list[bytes]:
             self._exchange, payloads = auth.AuthExchange.begin(self._directory, self._nonce, response,
-                                                               self.secrecy is Secrecy.TLS)
+                                                               self.tls_state is TlsState.TLS)
             return payloads
 
         return self._in_turn(begun)
@@ -208,7 +208,7 @@ class Conversation:
         attempt = self._guard.attempt(self.address, self._response.user)
         if not attempt.wait_s:
             return self._proceed(step(), attempt)
-        return Waiting(self._guard.sleep(attempt.wait_s), lambda done: self._proceed(step(), attempt), self.refuse)
+        return PendingReply(self._guard.sleep(attempt.wait_s), lambda done: self._proceed(step(), attempt), self.refuse)
 
     def _proceed(self, payloads: list[bytes], attempt: Attempt) -> bytes:
         exchange, response = self._exchange, self._response
@@ -283,11 +283,11 @@ class Conversation:
         table, pattern = codec.text(reader.until_nul()), codec.text(reader.rest())
         null_default = b"\xfb"
 
-        def told(fields: Sequence[Field]) -> bytes:
+        def encode(fields: Sequence[Field]) -> bytes:
             payloads = [rows.column_definition(f, table) + null_default for f in fields]
             return codec.frame_all([*payloads, self._end()], self._seq)
 
-        return self._then(session.list_fields(table, pattern), told)
+        return self._then(session.list_fields(table, pattern), encode)
 
     def _statistics(self, session: Session, payload: bytes) -> bytes:
         return codec.frame(b"Noria", self._seq)
@@ -354,26 +354,26 @@ class Conversation:
         if statement is None or len(payload) < _EXECUTE_FIXED:
             raise self._unknown_statement(payload, "mysqld_stmt_execute")
         handle, count = statement.prepared.handle, statement.count
-        given = b""
+        encoded = b""
         if count:
-            given, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
+            encoded, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
         if statement.long_data or statement.failure is not None:
-            failure, pieces = self._take_long_data(statement)
+            failure, long_data = self._take_long_data(statement)
             if failure is not None:
                 raise failure
-            answer = session.execute(handle, parameters.decode(given, count, pieces), self._binary_form)
+            answer = session.execute(handle, parameters.decode(encoded, count, long_data), self._binary_form)
             return self._when(answer, None, binary=True)
         key = None
         if statement.prepared.number is not None:
-            key = statement.prepared.number, given, session.status << 1 | self._deprecate_eof
+            key = statement.prepared.number, encoded, session.status << 1 | self._deprecate_eof
             kept = self._kept(session, key)
             if kept is not None:
                 return kept
-        values = parameters.decode(given, count, {}) if count else []
+        values = parameters.decode(encoded, count, {}) if count else []
         return self._when(session.execute(handle, values, self._binary_form), key, binary=True)
 
     def _send_long_data(self, session: Session, payload: bytes) -> bytes:
-        """Store a piece of a value.  This command has no reply; the next execution reports an error."""
+        """Store a part of a value.  This command has no reply; the next execution reports an error."""
         statement = self._statements.get(payload[1:5])
         if statement is None:
             return b""
@@ -419,7 +419,7 @@ class Conversation:
     def _then(self, answer: T | PendingOutcome[T], encode: Callable[[T], bytes]) -> Reply:
         """Return the reply encoded from the session's answer, now or later."""
         if isinstance(answer, PendingOutcome):
-            return Waiting(answer.future, lambda done: encode(answer.then(done)), self.refuse)
+            return PendingReply(answer.future, lambda done: encode(answer.then(done)), self.refuse)
         return encode(answer)
 
     def _when(self, answer: Answer | Awaitable[Answer] | PendingOutcome[Answer], key: Hashable, binary: bool) -> Reply:
@@ -430,14 +430,14 @@ class Conversation:
                 self._replies.put(key, reply, *answer.stands)
             return reply
         if isinstance(answer, PendingOutcome):
-            return Waiting(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
+            return PendingReply(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
         if inspect.isawaitable(answer):
-            return Waiting(answer, lambda done: self._encode(done.result(), binary), self.refuse)
+            return PendingReply(answer, lambda done: self._encode(done.result(), binary), self.refuse)
         return self._encode(answer, binary)
 
     def _ok(self, outcome: Ok | None = None, more: int = 0) -> bytes:
-        told = outcome or _OK
-        return ok_packet(told.affected, told.last_insert_id, self._status() | more, len(told.warnings), told.info,
+        ok = outcome or _OK
+        return ok_packet(ok.affected, ok.last_insert_id, self._status() | more, len(ok.warnings), ok.info,
                           self._seq)
 
     def _end(self) -> bytes:
@@ -454,7 +454,7 @@ class Conversation:
             return outcomes[0].stream if self._seq == 1 else Renumbered(outcomes[0].stream, self._seq)
         if any(map(is_large, outcomes)):
             sending = NEVER if self._session is None else self._session.sending()
-            return EncodedStream(pieces_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
+            return EncodedStream(chunks_of(outcomes, binary, self._deprecate_eof, self._status(), self._seq, sending))
         replies = []
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0

@@ -1,7 +1,7 @@
-"""Sends large replies in pieces.  The next piece is encoded once the client has read enough of the earlier ones.
+"""Sends large replies in chunks.  The next chunk is encoded once the client has read enough of the earlier ones.
 
-Keeps true: each turn of the event loop encodes one piece of one connection, however many connections wait.  A
-connection whose client does not read holds one piece.
+Keeps true: each turn of the event loop encodes one chunk of one connection, however many connections wait.  A
+connection whose client does not read holds one chunk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Ready = Callable[[bytes | None], None]
 
 
 class StreamTurns:
-    """A queue of connections that wait for a piece.  Each turn of the loop serves one."""
+    """A queue of connections that wait for a chunk.  Each turn of the loop serves one."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -35,13 +35,13 @@ class StreamTurns:
 
 
 class EncodedStream:
-    """A stream (`outcomes.Stream`) whose pieces are encoded in this process."""
+    """A stream (`outcomes.Stream`) whose chunks are encoded in this process."""
 
-    def __init__(self, pieces: Iterator[bytes]):
-        self._pieces: Iterator[bytes] = pieces
+    def __init__(self, chunks: Iterator[bytes]):
+        self._chunks: Iterator[bytes] = chunks
 
     def pull(self, ready: Ready) -> None:
-        ready(next(self._pieces, None))
+        ready(next(self._chunks, None))
 
     def close(self) -> None:
-        self._pieces = iter(())
+        self._chunks = iter(())

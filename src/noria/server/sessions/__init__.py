@@ -4,10 +4,11 @@
     running      the running statement, and how it is stopped
     transaction  BEGIN … COMMIT
     counting     affected rows
-    inspection   SHOW, DESCRIBE, SELECT without FROM
-    over_rows    plans over rows in memory
-    information  information_schema
-    explain      EXPLAIN and SHOW NORIA
+    inspect/     SHOW, DESCRIBE, EXPLAIN, information_schema
+    context      the state that the next three share
+    reads        SELECTs that may wait
+    writes       INSERT, UPDATE, DELETE
+    definitions  CREATE, ALTER, DROP
     session      one client's session: turns each statement into an outcome
     sessions     all sessions, and one-time sessions for single texts
 

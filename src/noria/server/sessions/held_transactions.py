@@ -67,7 +67,7 @@ class TokenRefused(SqlError):
 
 
 @dataclass(eq=False)
-class _Held:
+class _HeldTransaction:
     """A session within a transaction.  busy: it runs a request.  idle: ends it otherwise."""
 
     session: Session
@@ -84,7 +84,7 @@ class HeldTransactions:
         self._executor, self._processes, self._connect = executor, processes, connect
         self.idle_s: float = HTTP_TRANSACTION_IDLE_S
         self.most, self.most_of_user = HTTP_TRANSACTIONS, HTTP_TRANSACTIONS_OF_USER
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldTransaction] = {}
         self._ended: OrderedDict[str, tuple[str, TokenRefused]] = OrderedDict()  # by token: whose, and why
         processes.end_held = self._killed
 
@@ -203,11 +203,11 @@ class HeldTransactions:
                                f"'max_user_connections' active connections: {self.most_of_user} transactions are open "
                                "over HTTP (HTTP_TRANSACTIONS_OF_USER); end some, or wait")
         token = secrets.token_urlsafe(24)
-        held = self._held[token] = _Held(session, user)
+        held = self._held[token] = _HeldTransaction(session, user)
         self._rest(token, held)
         return token
 
-    def _rest(self, token: str, held: _Held) -> None:
+    def _rest(self, token: str, held: _HeldTransaction) -> None:
         """Wait for the transaction's next request."""
         held.busy = False
         if isfinite(self.idle_s):
@@ -240,7 +240,7 @@ class HeldTransactions:
             if self._held.get(token) is held:
                 self._rest(token, held) if held.session.in_transaction else self._end(token, why)
 
-    def _found(self, token: str, user: str) -> _Held:
+    def _found(self, token: str, user: str) -> _HeldTransaction:
         held = self._held.get(token)
         if held is None or held.user != user:
             whose, why = self._ended.get(token, ("", None))

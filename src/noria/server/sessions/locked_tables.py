@@ -42,7 +42,7 @@ class LockedTables:
     # ------------------------------------------------------------ LOCK TABLES
     async def lock(self, command: sql.LockTables, wait_s: float) -> None:
         """Lock the tables, and those below views.  Raises SqlError 1205."""
-        self._running.tell("Waiting for table metadata lock")
+        self._running.set_state("Waiting for table metadata lock")
         await self._locks.lock(self._holder, list(self._with_tables(command)), wait_s, self._uses, self.alone)
 
     def _with_tables(self, command: sql.LockTables) -> Iterable[tuple[str, bool]]:
@@ -116,13 +116,13 @@ class LockedTables:
                     ) -> None:
         """Wait until the session may read or write the tables.  also: tables that it reads.  A transaction that is a
         deadlock's victim is rolled back."""
-        self._running.tell("Waiting for table metadata lock")
+        self._running.set_state("Waiting for table metadata lock")
         try:
             await self._locks.admit(self._holder, tables, write, float(variables["lock_wait_timeout"]),
                                     transaction.has_begun, weight, transaction.work, also)
         except SqlError as e:
-            raise transaction.told(e) from None
-        self._running.tell("")
+            raise transaction.abandon_on_deadlock(e) from None
+        self._running.set_state("")
 
     @staticmethod
     def _read(command: sql.Select) -> Collection[str]:

@@ -60,7 +60,7 @@ class RunningStatement:
         self._why: SqlError | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def tell(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         """Set the statement's state in SHOW PROCESSLIST: what it waits for."""
         self.state = state
 
@@ -86,7 +86,7 @@ class RunningStatement:
         """See `outcomes.Session`."""
         mine = self._sending = object()
         self.begin(self._last)
-        self.tell("sending rows")
+        self.set_state("sending rows")
         try:
             yield lambda: self._why if self._sending is mine else None
         finally:
@@ -121,15 +121,15 @@ class RunningStatement:
     def _late(self, limit_ms: int, down: Callable[[], str], how_far: Callable[[str], Awaitable[str]] | None) -> None:
         task, view = self._task, awaited(self.state)
 
-        def stop(told: str = "") -> None:
+        def stop(progress: str = "") -> None:
             if self._task is task:  # else the statement has ended
-                self.stop(statement_timeout(limit_ms, ", ".join(t for t in (told, down()) if t)))
+                self.stop(statement_timeout(limit_ms, ", ".join(t for t in (progress, down()) if t)))
 
         if how_far is None or not view:
             stop()
         else:
-            asked = asyncio.ensure_future(asyncio.wait_for(how_far(view), HOW_FAR_S))
-            asked.add_done_callback(lambda t: stop("" if t.cancelled() or t.exception() is not None else t.result()))
+            report = asyncio.ensure_future(asyncio.wait_for(how_far(view), HOW_FAR_S))
+            report.add_done_callback(lambda t: stop("" if t.cancelled() or t.exception() is not None else t.result()))
 
     def unlimited(self) -> None:
         if self._timer is not None:

@@ -3,24 +3,23 @@
     text ──shape known──► compiled ─┐
       └──parsed──► command ─────────┴─► rows at once │ a write's future │ a slower answer, which can be stopped
 
+This module has the session's state, finds out what a text means, and answers SELECTs that shared memory has.  What may
+wait is in modules of their own: `reads`, `writes` and `definitions`.
+
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
-
-More than 500 lines: one short method for each kind of statement.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.control.catalog.origin import made_by
-from noria.control.ddl.change import ChangeResult
 from noria.core.errors import SqlError, is_redefined, not_supported, unknown_table
 from noria.core.errors.codes import (
     NOT_SUPPORTED_YET,
@@ -30,18 +29,14 @@ from noria.core.errors.codes import (
     UNKNOWN_ERROR,
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
-from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
-from noria.dataflow.transactions.wait_graph import Weight
-from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerGone
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
-from noria.server.answering.first_state_progress import how_far
 from noria.server.answering.statements import CachedStatement
-from noria.server.answering.zeros import refuse_zero
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -62,9 +57,9 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import information, inspection
-from noria.server.sessions.counting import counted
-from noria.server.sessions.explain import Explainer
+from noria.server.sessions import definitions, reads, writes
+from noria.server.sessions.inspect import information, inspection
+from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
 from noria.server.sessions.transaction import SessionTransaction
@@ -72,8 +67,7 @@ from noria.server.sessions.transaction_reads import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
-from noria.sql.query.relations.view_warnings import warnings_of
-from noria.sql.text.databases import NOWHERE, Names, namespace_of
+from noria.sql.text.databases import Names, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -88,22 +82,22 @@ class Session:
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
                  guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks):
-        self._guard, self._transactions, self._user_locks = guard, transactions, user_locks
-        self._executor, self._processes, self._explainer, self._client = executor, processes, explainer, client
+        self._guard, self.transactions, self._user_locks = guard, transactions, user_locks
+        self.executor, self._processes, self._explainer, self.client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
         self.running = RunningStatement(executor.give_up, executor.locks.wake)
-        self._tell = self.running.tell
+        self._set_state = self.running.set_state
         self._locks = executor.locks
-        self._locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
-        self._said = ""  # the text of the last statement, for the program's history
+        self.locked = LockedTables(self.connection_id, executor, processes, self.running, transactions)
+        self.text = ""  # the text of the last statement, for the program's history
         self._begin_anew()
         processes.add(self)
 
     # ------------------------------------------------------------ state
     def reset(self) -> None:
         """Roll the transaction back, and forget everything that the session has set."""
-        self._transaction.abandon()
+        self.transaction.abandon()
         self._user_locks.release_all(self.connection_id)
         self._begin_anew()
 
@@ -113,13 +107,13 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
-        self._transaction = SessionTransaction(self._transactions, self.variables, self.connection_id)
+        self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: Own = {}  # its writes whose effects some worker may lack
         self._locks.unlock(self.connection_id)
-        self._set_status()
+        self.set_status()
 
-    def _set_status(self) -> None:
+    def set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
             IN_TRANSACTION if self.in_transaction else 0)
 
@@ -132,24 +126,24 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
         allow them."""
-        return self._transaction.keepable and not self.offset and not (self._locks.busy and self._locked.matter)
+        return self.transaction.keepable and not self.offset and not (self._locks.busy and self.locked.matter)
 
     @property
     def as_of(self) -> int:
         """See `outcomes.Session`: of a snapshot, only what no later tick has published."""
-        if self.offset or self._locked.matter:
+        if self.offset or self.locked.matter:
             return EARLIEST
-        return LATEST if self._transaction.unchecked else self._transaction.kept_tick
+        return LATEST if self.transaction.unchecked else self.transaction.kept_tick
 
     @property
     def read_views(self) -> Collection[str] | None:
         """See `outcomes.Session`: those that the transaction has counted as read."""
-        return self._transaction.noted if self._transaction.counts else None
+        return self.transaction.noted if self.transaction.counts else None
 
     @property
     def in_transaction(self) -> bool:
         """True within BEGIN … COMMIT, or if autocommit=0 and something is to be committed."""
-        return self._transaction.open or self._transaction.has_parts
+        return self.transaction.open or self.transaction.has_parts
 
     @property
     def user_locks(self) -> int:
@@ -160,7 +154,7 @@ class Session:
         """Roll the transaction back, release the locks and stop the statement, because the client is gone.  A write
         that was sent by itself continues."""
         self.running.leave()
-        self._transaction.abandon()
+        self.transaction.abandon()
         self._user_locks.release_all(self.connection_id)
         self._locks.unlock(self.connection_id)
         self._processes.remove(self)
@@ -174,31 +168,35 @@ class Session:
 
     def _enter(self, database: str) -> None:
         """Read names in this database; "": in the server's default one.  Raises error 1049."""
-        catalog = self._executor.program.catalog
+        catalog = self.executor.program.catalog
         self.database = catalog.databases.named(database).name if database else ""
         self.namespace = namespace_of(database or catalog.default_database)
 
     @property
     def _names(self) -> Names:
-        return Names(self.namespace, self._executor.program.catalog.databases)
+        return Names(self.namespace, self.executor.program.catalog.databases)
+
+    async def see_own(self) -> None:
+        """Wait until all workers have this session's writes."""
+        await reads.see_own(self)
 
     def count_found(self, found_rows: bool) -> None:
         """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
-        self._client = replace(self._client, found_rows=found_rows)
+        self.client = replace(self.client, found_rows=found_rows)
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
-        return inspection.list_fields(self._names.internal("", table), pattern, self._executor.program.catalog)
+        return inspection.list_fields(self._names.internal("", table), pattern, self.executor.program.catalog)
 
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool,
               form: RowEncoding | None = None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
-        known = self._executor.statements.recognise(text, self.namespace)
+        known = self.executor.statements.recognise(text, self.namespace)
         if known is None:
             return self._stoppable(self._each(text, multi), text)
         return self._begun(*known, text)
 
     def prepare(self, text: str) -> PreparedHandle:
-        compiled = self._executor.statements.prepare(text, self.namespace)
+        compiled = self.executor.statements.prepare(text, self.namespace)
         prepared = compiled.prepared
         return PreparedHandle(compiled, prepared.parameters, prepared.fields,
                               compiled.number if compiled.direct else None)
@@ -212,8 +210,8 @@ class Session:
     def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None = None
                 ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         compiled: CachedStatement = handle
-        if compiled.version != self._executor.program.version:
-            compiled = self._executor.statements.prepare(compiled.text, compiled.namespace)
+        if compiled.version != self.executor.program.version:
+            compiled = self.executor.statements.prepare(compiled.text, compiled.namespace)
         return self._begun(compiled, values, compiled.text)
 
     async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
@@ -229,75 +227,66 @@ class Session:
         """Run a compiled statement.  Return rows at once if they are in shared memory, `PendingOutcome` for a write,
         else an awaitable that can be stopped."""
         first: Awaitable[Outcome]
-        self._said = text
+        self.text = text
         try:
-            plain = compiled.direct and not self.offset and not self._locked.matter
-            if plain and (self._transaction.unchecked or not self._transaction.reads_apart(compiled)):
-                lacks = self._executor.lacks(compiled, values, self.unseen) if self.unseen else None
-                answer = self._executor.select(compiled, values, self._client.keeps, self._tell) if lacks is None else (
-                    self._seen_select(compiled, values, *lacks))
+            plain = compiled.direct and not self.offset and not self.locked.matter
+            if plain and (self.transaction.unchecked or not self.transaction.reads_apart(compiled)):
+                lacks = self.executor.lacks(compiled, values, self.unseen) if self.unseen else None
+                answer = reads.select_after_own(self, compiled, values, *lacks) if lacks is not None else (
+                    self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
-                    self._transaction.note_answer(compiled)
+                    self.transaction.note_answer(compiled)
                     return answer
-                if self._transaction.unchecked:
+                if self.transaction.unchecked:
                     assert compiled.view is not None, "a SELECT that is answered directly has a view"
-                    first = self._in_time(answer, compiled.view)
+                    first = reads.in_time(self, answer, compiled.view)
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
-                    first = self._within(compiled, values)
+                    first = reads.within(self, compiled, values)
             elif plain:
                 if (found := self._as_of(compiled, values)) is not None:
                     return found
-                first = self._within(compiled, values)
+                first = reads.within(self, compiled, values)
             else:
                 command = compiled.bind(values)
-                if isinstance(command, sql.Transaction) and self._transaction.begin_at_once(command):
+                if isinstance(command, sql.Transaction) and self.transaction.begin_at_once(command):
                     self._locks.unlock(self.connection_id)
-                    self._set_status()
+                    self.set_status()
                     self.warnings = ()
                     return Ok()
-                if isinstance(command, _WRITES) and not self._transaction.active and self._executor.is_by_key(
-                        compiled, command) and not self._transaction.is_checked(
+                if isinstance(command, _WRITES) and not self.transaction.active and self.executor.is_by_key(
+                        compiled, command) and not self.transaction.is_checked(
                             command) and not self._locks.busy:
-                    later = self._write(command)
+                    later = writes.submit(self, command)
                     self.running.write(later.future, text)
                     self.running.writes_to = command
                     return later
                 first = self._run(command)
         except SqlError as e:
             if not is_redefined(e):
-                raise self._noted(e) from None
+                raise self.noted(e) from None
             first = self._again(compiled, values)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
         """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
-        tick = self._transaction.tick_of(compiled)
-        found = None if tick is None else self._transactions.select_as_of(compiled, values, tick)
+        tick = self.transaction.tick_of(compiled)
+        found = None if tick is None else self.transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
-            self._transaction.note_answer(compiled)
-        return found
-
-    async def _within(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
-        """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
-        assert compiled.view is not None, "a SELECT that is answered directly has a view"
-        await self._locked.admit_read_of(compiled.view, self._transaction, self.variables)
-        await self.see_own()
-        found = await self._limited(self._select_bound(compiled.select(values), compiled, values))
-        self.warnings = found.warnings
+            self.transaction.note_answer(compiled)
         return found
 
     async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
-        return await self._run(self._executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
+        return await self._run(self.executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
 
     async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
         try:
             return await self.running.bounded(answer, text)
         except SqlError as e:
-            raise self._noted(e) from e.__cause__
+            raise self.noted(e) from e.__cause__
 
     async def _each(self, text: str, multi: bool) -> Answer:
         """Run the statements of a text one after the other.  Stop after the first that fails."""
@@ -319,9 +308,9 @@ class Session:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     async def _parsed(self, text: str) -> Outcome:
-        self._said = text
+        self.text = text
         self.running.use_nothing()
-        statements = self._executor.statements
+        statements = self.executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
         return await self._run(await statements.parse_beside(text, self.namespace) if long else
                                statements.parse(text, self.namespace))
@@ -338,21 +327,21 @@ class Session:
                     outcome = await (again() if attempt else first)
                     break
                 except WorkerGone as e:
-                    raise self._noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
+                    raise self.noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
                 except SqlError as e:
-                    self._noted(e)
+                    self.noted(e)
                     if not is_redefined(e):
                         raise
-                await self._executor.program.settled(attempt)
+                await self.executor.program.settled(attempt)
         finally:
             self.running.unlimited()
         if outcome is None:
-            raise self._noted(SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction"))
+            raise self.noted(SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction"))
         return outcome
 
-    def _noted(self, error: SqlError) -> SqlError:
+    def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS.  It may have ended the transaction."""
-        self._set_status()
+        self.set_status()
         self.warnings = (("Error", error.code, error.message),)
         return error
 
@@ -365,21 +354,13 @@ class Session:
 
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
-            return await self._limited(self._select(command))
+            return await reads.limited(self, reads.select(self, command))
         if isinstance(command, sql.LockingSelect):
-            return await self._limited(self._select_locking(command))
+            return await reads.limited(self, reads.select_locking(self, command))
         if isinstance(command, _WRITES):
-            await self._locked.admit_write(command, self._transaction, self.variables)
-        if isinstance(command, _WRITES) and (self._transaction.active or self._transaction.is_checked(command)):
-            return await self._write_within(command)
-        if isinstance(command, _WRITES):
-            if self._executor.program.may_rewrite(command) and (done := await self._rewrite(command)) is not None:
-                return self._written(command, done)
-            later = self._write(command)
-            await self.running.written(later.future)
-            return later.then(later.future)
+            return await writes.run(self, command)
         if isinstance(command, _DEFINITIONS):
-            return await self._define(command)
+            return await definitions.run(self, command)
         if isinstance(command, sql.SelectItems):
             return await self._select_items(command)
         if isinstance(command, sql.Do):
@@ -387,7 +368,7 @@ class Session:
             await self._outcome(self._now(inner) if isinstance(inner, sql.ClockDependent) else inner)
             return Ok()
         if isinstance(command, sql.Information):
-            return await self._limited(information.answer(command, self._executor.program.catalog, self.user))
+            return await reads.limited(self, information.answer(command, self.executor.program.catalog, self.user))
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()
@@ -396,7 +377,7 @@ class Session:
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.ClockDependent):
                 command = replace(command, command=self._now(command.command))
-            return await self._limited(self._explainer.explain(command, self._tell))
+            return await reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             return Ok(warnings=await self._transact(command))
         if isinstance(command, sql.LockTables):
@@ -404,7 +385,7 @@ class Session:
         before = self.variables["autocommit"]
         warnings = self._session_command(command)
         if self.variables["autocommit"] and not before:  # also within BEGIN
-            await self._commit()
+            await self.commit()
         return Ok(warnings=warnings)
 
     def _now(self, command: sql.ClockDependent) -> sql.Command:
@@ -417,195 +398,17 @@ class Session:
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
         if limit and limit != VARIABLES["max_execution_time"]:
             self.running.limit(limit)
-        return inspection.select_items(await self._user_locks.evaluated(command, self, self._tell), self)
+        return inspection.select_items(await self._user_locks.evaluated(command, self, self._set_state), self)
 
     async def _show(self, command: sql.Show) -> ResultSet:
         if command.what == "processlist":
             return inspection.processlist(self._processes.rows(command.full))
-        if command.what == "create table" and (table := self._executor.program.table(command.target)) is not None:
-            return inspection.create_table(table, await self._executor.program.next_number(table),
-                                           self._executor.program.catalog)
+        if command.what == "create table" and (table := self.executor.program.table(command.target)) is not None:
+            return inspection.create_table(table, await self.executor.program.next_number(table),
+                                           self.executor.program.catalog)
         if command.what.startswith("noria "):
             return await self._explainer.show(command)
-        return inspection.show(command, self._executor.program.catalog, self)
-
-    async def _define(self, command: sql.Command) -> Ok:
-        if isinstance(command, sql.Truncate):
-            self._transaction.check_write()
-        if self.offset and isinstance(command, sql.AlterTable):
-            zones.refuse_converting(command)
-        if isinstance(command, sql.CHECKED_KEYS) and not self.variables["foreign_key_checks"]:
-            command = replace(command, foreign_key_checks=False)
-        await self._commit()
-        tables = self._tables_changed(command)
-        for name in tables:
-            self._locks.check_own(self.connection_id, name)
-        if self._locks.busy and tables:
-            await self._locked.admit(tables, True, self._transaction, self.variables, Weight.DEFINITION)
-        change = await self._defined(command)
-        await self._executor.told()
-        if isinstance(command, sql.DropDatabase) and self.namespace == namespace_of(command.name):
-            self.database, self.namespace = "", NOWHERE
-        unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
-        return Ok(change.affected, warnings=(*change.warnings, *unreadable))
-
-    async def _defined(self, command: sql.Command) -> ChangeResult:
-        """Change the program when no transaction has changed or locked the tables, and those have ended that have read
-        them by now.  ALTER TABLE only waits for those that are open now: it may take long, and later ones that still
-        use the old definition get error 1412."""
-        wait_s, tables = float(self.variables["lock_wait_timeout"]), self._tables_changed(command)
-        self._tell("Waiting for table metadata lock")
-        async with AsyncExitStack() as stack:
-            await self._locked.enter_alone(stack, tables, wait_s)
-            self._tell("")
-            if isinstance(command, sql.AlterTable):
-                await stack.aclose()
-            with made_by(f"{self.user}@{self.address}", self._said):
-                return await self._executor.program.define(command)
-
-    def _tables_changed(self, command: sql.Command) -> Sequence[str]:
-        """The names of the tables that the command redefines, empties or drops."""
-        if not isinstance(command, sql.DropDatabase):
-            return sql.tables_changed(command)
-        catalog = self._executor.program.catalog
-        return [t.name for t in catalog.tables() if namespace_of(catalog.databases.split(t.name)[0])
-                == namespace_of(command.name)]
-
-    # ------------------------------------------------------------ reads
-    async def _in_time(self, answer: Awaitable[ResultSet], view: ViewDef) -> ResultSet:
-        try:
-            await self._locked.admit_read_of(view, self._transaction, self.variables)  # others may have locked a table
-        except BaseException:
-            if asyncio.iscoroutine(answer):
-                answer.close()  # it has not begun
-            raise
-        result = await self._limited(answer)
-        self.warnings = result.warnings
-        return result
-
-    async def _limited(self, answer: Awaitable[ResultSet]) -> ResultSet:
-        hinted = hinted_ms(self.running.text)
-        limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
-        self.running.limit(limit, self._executor.away(), self._how_far)
-        return await answer
-
-    async def _how_far(self, view: str) -> str:
-        return how_far(view, await self._executor.builds())
-
-    async def _seen_select(self, compiled: CachedStatement, values: Sequence[Any], view: str,
-                           worker: int | None) -> ResultSet:
-        """Run a SELECT after the view's worker has this session's own writes."""
-        await self.see_own(view, worker)
-        answer = self._executor.select(compiled, values, self._client.keeps, self._tell)
-        return answer if isinstance(answer, ResultSet) else await answer
-
-    async def see_own(self, view: str = "", worker: int | None = None) -> None:
-        """Wait until the view on this worker has this session's writes.  Default: all views on all workers."""
-        unseen = self.unseen
-        if not unseen:
-            return
-        self._tell("waiting for its own writes")
-        await self._executor.catch_up(unseen, view, worker)
-        if not view and self.unseen is unseen:
-            self.unseen = {}
-
-    async def _select(self, command: sql.Select) -> ResultSet:
-        await self._locked.admit_read(command, self._transaction, self.variables)
-        await self.see_own()
-        if not self.offset:
-            return await self._select_bound(command)
-        in_utc = await self._select_bound(zones.in_utc(command, self.offset))
-        return zones.shown(in_utc, self.offset)
-
-    async def _select_locking(self, command: sql.LockingSelect) -> ResultSet:
-        await self._locked.admit_locking(command, self._transaction, self.variables)
-        await self.see_own()
-        if self.offset:
-            grouped = command.grouped and zones.in_utc(command.grouped, self.offset)
-            command = replace(command, select=zones.in_utc(command.select, self.offset), grouped=grouped)
-        self._tell("waiting for the worker")
-        try:
-            found = await self._transaction.select_locking(command)
-        finally:
-            self._set_status()
-        return zones.shown(found, self.offset) if self.offset else found
-
-    async def _select_bound(self, command: sql.Select, compiled: CachedStatement | None = None,
-                            values: Sequence[Any] = ()) -> ResultSet:
-        """Answer a SELECT.  compiled, values: of a text that is known; then its view need not be looked for."""
-        for _ in range(VIEW_BINDS):
-            try:
-                found = await self._transaction.select(command)
-            finally:
-                self._set_status()
-            if found is not None:
-                if compiled is not None:
-                    self._transactions.fill_beside(compiled, values)
-                return found
-            if compiled is None:
-                found = await self._executor.select_bound(command, self._tell)
-            else:
-                answer = self._executor.select(compiled, values, False, self._tell)
-                found = answer if isinstance(answer, ResultSet) else await answer
-            if not self._transaction.is_outdated(command):  # nobody wrote the tables while it was answered
-                return found
-        raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
-
-    # ------------------------------------------------------------ writes
-    async def _rewrite(self, command: Update | Delete) -> asyncio.Future[Any] | None:
-        self._check_write(command.table)
-        with made_by(f"{self.user}@{self.address}", self._said):
-            return await self._executor.rewrite(command, self.offset, self._tell)
-
-    def _check_write(self, table: str) -> None:
-        self._locks.check_own(self.connection_id, table)
-        self._transaction.check_write()
-
-    async def _write_within(self, command: Insert | Update | Delete) -> Ok:
-        """Run a write within the transaction."""
-        self._check_write(command.table)
-        self._refuse_zero(command)
-        program = self._executor.program
-        if program.may_rewrite(command) and await program.is_large(command):
-            raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table",
-                                "run it without a transaction, or give a condition on an index")
-        self._tell("waiting for the worker")
-        try:
-            if self._transaction.active:
-                return self._applied(command, await self._transaction.write(command, self.offset))
-            return self._applied(command, await self._transaction.write_alone(command, self.offset))
-        finally:
-            self._saw_own()
-
-    def _refuse_zero(self, command: Insert | Update | Delete) -> None:
-        if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in self.variables["sql_mode"]:
-            refuse_zero(command, self._executor.program.table(command.table))
-
-    def _write(self, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
-        self._check_write(command.table)
-        self._refuse_zero(command)
-        wait_s = float(self.variables["innodb_lock_wait_timeout"])
-        return PendingOutcome(self._executor.submit(command, self.offset, wait_s=wait_s),
-                              partial(self._written, command))
-
-    def _written(self, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
-        try:
-            result = self._executor.result_of(done)
-        except WorkerGone as e:
-            raise self._noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
-        except SqlError as e:
-            raise self._noted(e) from None
-        if own := self._executor.written(done):
-            self.unseen = together(self.unseen, own)
-        return self._applied(command, result)
-
-    def _applied(self, command: Insert | Update | Delete, result: WriteResult) -> Ok:
-        self.warnings = ()
-        if result.last_insert_id:
-            self.last_insert_id = result.last_insert_id
-        affected, info = counted(command, result, self._client.found_rows)
-        self.row_count = affected
-        return Ok(affected, result.insert_id, (), info)
+        return inspection.show(command, self.executor.program.catalog, self)
 
     # ------------------------------------------------------------ the session's state
     def _session_command(self, command: sql.Command) -> Sequence[Warning_]:
@@ -627,43 +430,39 @@ class Session:
         if command.what == "begin" or command.chain:
             self._locks.unlock(self.connection_id)
         try:
-            warnings = await self._transaction.run(command)
+            warnings = await self.transaction.run(command)
         finally:
-            self._saw_own()
+            self.saw_own()
         if command.release:
             self._processes.hang_up(self.connection_id)
         return warnings
 
-    async def commit_as(self, once: str) -> None:
+    async def commit(self, once: str = "") -> None:
         """Commit the transaction.  once: as in `Write`."""
-        await self._commit(once)
-
-    async def _commit(self, once: str = "") -> None:
-        """Commit, as before a statement that no transaction can undo."""
         try:
-            await self._transaction.commit(once)
+            await self.transaction.commit(once)
         finally:
-            self._saw_own()
+            self.saw_own()
 
-    def _saw_own(self) -> None:
+    def saw_own(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
-        if own := self._transaction.written:
-            self.unseen, self._transaction.written = together(self.unseen, own), {}
-        self._set_status()
+        if own := self.transaction.written:
+            self.unseen, self.transaction.written = together(self.unseen, own), {}
+        self.set_status()
 
     async def _lock(self, command: sql.LockTables) -> Ok:
         """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
         if command.tables or self._locks.holds(self.connection_id):
-            await self._commit()
+            await self.commit()
         self._locks.unlock(self.connection_id)
         for name, _ in command.tables:
             self._known(name)
         if command.tables:
-            await self._locked.lock(command, float(self.variables["lock_wait_timeout"]))
+            await self.locked.lock(command, float(self.variables["lock_wait_timeout"]))
         return Ok()
 
     def _known(self, name: str) -> None:
-        program = self._executor.program
+        program = self.executor.program
         if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
             raise unknown_table(name)
 
@@ -682,11 +481,11 @@ class Session:
             raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
         kept, warnings = changes(a.name, value, VARIABLES)
         if a.name == "transaction" and a.scope == "":
-            self._transaction.set_next(kept)
+            self.transaction.set_next(kept)
             kept = {}
         self.variables.update(kept)
-        self._transaction.renew()
-        self._set_status()
+        self.transaction.renew()
+        self.set_status()
         self.offset = zones.offset_of(self.variables["time_zone"])
         return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
 

@@ -14,9 +14,9 @@ from noria.runtime.transactions.deadlock_watch import RowWaits
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, ResultSet
-from noria.server.sessions import inspection
-from noria.server.sessions.explain import Explainer
 from noria.server.sessions.held_transactions import HeldTransactions
+from noria.server.sessions.inspect import inspection
+from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.requests import check_kept, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session

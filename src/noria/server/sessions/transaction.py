@@ -177,7 +177,7 @@ class SessionTransaction:
             try:
                 await self._service.coordinator.back_to(self._parts, self._savepoints[command.name])
             except SqlError as e:
-                raise self.told(e) from None
+                raise self.abandon_on_deadlock(e) from None
         for later in names[at + back :]:
             del self._savepoints[later]
 
@@ -220,7 +220,7 @@ class SessionTransaction:
             self.unchecked = self.keepable = False
         return self._parts
 
-    def told(self, error: SqlError) -> SqlError:
+    def abandon_on_deadlock(self, error: SqlError) -> SqlError:
         """The error, after which the session is outside a transaction that was rolled back."""
         if error.code == LOCK_DEADLOCK.number:
             self.abandon()
@@ -234,7 +234,7 @@ class SessionTransaction:
                                              float(self._variables["innodb_lock_wait_timeout"]),
                                              bool(self._variables["foreign_key_checks"]))
         except SqlError as e:
-            raise self.told(e) from None
+            raise self.abandon_on_deadlock(e) from None
 
     def is_checked(self, command: Insert | Update | Delete) -> bool:
         """True if a write must keep FOREIGN KEYs."""
@@ -259,7 +259,7 @@ class SessionTransaction:
         try:
             return await self._service.lock(self._its_parts(), command, wait_s)
         except SqlError as e:
-            raise self.told(e) from None
+            raise self.abandon_on_deadlock(e) from None
 
     def reads_apart(self, compiled: CachedStatement) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
@@ -303,4 +303,4 @@ class SessionTransaction:
             self._service.note(self._parts, command)
             return await self._service.select(self._parts, command)
         except SqlError as e:
-            raise self.told(e) from None
+            raise self.abandon_on_deadlock(e) from None

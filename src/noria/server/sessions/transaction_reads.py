@@ -118,9 +118,9 @@ class TransactionService:
             return None
         if not compiled.one_key:
             return self._range_as_of(compiled, values, reader, tick)
-        shape, asked = compiled.asked(values)
+        shape, key_values = compiled.bind_lookup(values)
         try:
-            key = key_of(asked, view.key_fields)
+            key = key_of(key_values, view.key_fields)
             if key is None:
                 return ResultSet(shape.shown, shape.apply([]))
             through = compiled.through

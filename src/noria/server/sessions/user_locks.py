@@ -21,7 +21,7 @@ from noria.core.limits import MAX_LOCK_NAME_CHARS
 from noria.dataflow.transactions.locks import LockTable, Owner, Resource
 from noria.dataflow.transactions.wait_graph import Weight
 from noria.runtime.transactions.deadlock_watch import Deadlocks
-from noria.server.sessions.inspection import SessionFacts, select_items
+from noria.server.sessions.inspect.inspection import SessionFacts, select_items
 from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 
@@ -115,8 +115,9 @@ class UserLocks:
             granted.set_result(None)
 
     # ------------------------------------------------------------ the functions
-    async def evaluated(self, command: SelectItems, about: SessionFacts, tell: Callable[[str], None]) -> SelectItems:
-        """Replace the functions about locks by their values, one after the other.  tell: sets the state in SHOW
+    async def evaluated(self, command: SelectItems, about: SessionFacts, set_state: Callable[[str], None]
+                        ) -> SelectItems:
+        """Replace the functions about locks by their values, one after the other.  set_state: sets the state in SHOW
         PROCESSLIST."""
         if not any(i.kind == "function" and i.name in LOCK_FUNCTIONS for i in command.items):
             return command
@@ -126,9 +127,9 @@ class UserLocks:
                 value = None
                 if command.limit != 0:
                     arguments = select_items(SelectItems(item.arguments), about).rows[0]
-                    tell("User lock")
+                    set_state("User lock")
                     value = await self._called(item.name, about.connection_id, arguments)
-                    tell("")
+                    set_state("")
                 item = OutputColumn(item.field, value=value)
             items.append(item)
         return replace(command, items=tuple(items))

@@ -65,6 +65,6 @@ class CheckedWrites:
             await complete(session, "BEGIN", ())
             done = await session.run_made(lambda: statement, f"{what} {statement.table}")
             assert isinstance(done, Ok)
-            await session.commit_as(once)
+            await session.commit(once)
             await session.see_own()
             return done.affected

@@ -27,8 +27,8 @@ _MARK, _PART = "_SUCCESS", "part-"  # the names of an export's files: one mark, 
 
 class Exports:
     """Runs exports."""
-    def __init__(self, asks: ServerSourcePlanner, bulk: Bulk):
-        self._asks, self._bulk = asks, bulk
+    def __init__(self, planner: ServerSourcePlanner, bulk: Bulk):
+        self._planner, self._bulk = planner, bulk
 
     async def run(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Export and yield steps of progress.  The last step has `rows`, `files` and `multiline`.  request: as
@@ -36,7 +36,7 @@ class Exports:
         form, target, overwrite = str(request.get("to")), str(request["directory"]), bool(request.get("overwrite"))
         if form not in FORMATS:
             raise SqlError(*UNKNOWN_ERROR, f"there is no format '{form}': give one of {', '.join(FORMATS)} (--to)")
-        batch, one_row = self._asks.anything(str(request.get("what", "")))
+        batch, one_row = self._planner.anything(str(request.get("what", "")))
         await asyncio.to_thread(check_target, target, overwrite)
         head, tail = os.path.split(target)
         beside = os.path.join(head, f".{tail}.{secrets.token_hex(4)}.unfinished")

@@ -30,7 +30,7 @@ from noria.core.statements import Delete, Insert
 from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.answering.followed import STOPPED, WAITING, Status, written_by
+from noria.server.answering.followed import STOPPED, WAITING, FollowerStatus, written_by
 from noria.server.source.writes import FOLLOW, ONCE, StagedWrites, most_rows
 
 RECORD, POSITION = "follow:", "followed:"
@@ -201,8 +201,8 @@ class Followers:
         definition = self._executor.program.table(table)
         if definition is None:
             raise unknown_table(table)
-        return [self._writes.statement(definition, piece, on)
-                for piece in rows.combine_chunks().to_batches(max_chunksize=most_rows(definition, on))]
+        return [self._writes.statement(definition, batch, on)
+                for batch in rows.combine_chunks().to_batches(max_chunksize=most_rows(definition, on))]
 
     async def _committed(self, follow: _Follow, statements: Sequence[Insert | Delete], once: str) -> None:
         if not statements:
@@ -222,7 +222,7 @@ class Followers:
         await self._executor.catch_up(self._executor.written(done))
 
     # ------------------------------------------------------------ progress
-    def tell(self, name: str, run: str, told: dict[str, Any]) -> int:
+    def record_progress(self, name: str, run: str, progress: dict[str, Any]) -> int:
         """Record a report for SHOW and /metrics.  Return the number of rows of the first load so far.
 
         `current_s`: the age in seconds of the source's state that the tables show.  `loaded`: the number of rows of the
@@ -230,19 +230,19 @@ class Followers:
         """
         self._of(name, run)
         with self._heard(name) as status:
-            if told.get("state", status.state) == STOPPED != status.state:
-                why = f": {told['error']}" if told.get("error") else ""
+            if progress.get("state", status.state) == STOPPED != status.state:
+                why = f": {progress['error']}" if progress.get("error") else ""
                 log.info("following %s: the follower stopped%s", status.source, why)
             for key in ("state", "position", "end", "behind_bytes", "transactions", "rows", "error"):
-                if key in told:
-                    setattr(status, key, told[key])
-            status.loaded += int(told.get("loaded", 0))
-            if told.get("current_s") is not None:
-                status.current = self._followed.now() - float(told["current_s"])
+                if key in progress:
+                    setattr(status, key, progress[key])
+            status.loaded += int(progress.get("loaded", 0))
+            if progress.get("current_s") is not None:
+                status.current = self._followed.now() - float(progress["current_s"])
             return status.loaded
 
     @contextmanager
-    def _heard(self, name: str) -> Iterator[Status]:
+    def _heard(self, name: str) -> Iterator[FollowerStatus]:
         """Count a request of the follower as running within this context."""
         status, follow = self._followed.statuses[name], self._follows[name]
         status.requests += 1

@@ -84,8 +84,8 @@ class _OpenRead:
 class SnapshotReads:
     """The reads of Spark's source (see the module).  life: a random name for this life of the server."""
 
-    def __init__(self, asks: SourcePlanner, snapshots: Snapshots, directory: Path):
-        self._asks, self._snapshots, self._directory = asks, snapshots, directory
+    def __init__(self, planner: SourcePlanner, snapshots: Snapshots, directory: Path):
+        self._planner, self._snapshots, self._directory = planner, snapshots, directory
         self.life = secrets.token_hex(8)
         self._scanners = Scanners()
         self._open: OrderedDict[str, _OpenRead] = OrderedDict()  # by last use, the latest at the end
@@ -99,19 +99,19 @@ class SnapshotReads:
     # ------------------------------------------------------------ planning
     async def plan(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the columns and the pieces, one for each task.  `pieces`: the wanted number; 0: only the columns."""
-        pieces = int(request.get("pieces", 0))
+        tasks = int(request.get("pieces", 0))
         found: dict[str, Any] = {"life": self.life, "version": __version__, "pieces": []}
         if "table" not in request:
             kind = "view" if "view" in request else "query"
-            fields = self._asks.query(kind, str(request[kind]), str(request.get("database", ""))).fields
-            found["pieces"] = [{"file": n} for n in range(min(max(pieces, 1), SOURCE_QUERY_FILES))]
+            fields = self._planner.query(kind, str(request[kind]), str(request.get("database", ""))).fields
+            found["pieces"] = [{"file": n} for n in range(min(max(tasks, 1), SOURCE_QUERY_FILES))]
             return {**found, "columns": [_shown(f) for f in fields], "key": []}
-        table = self._asks.table(str(request["table"]))
+        table = self._planner.table(str(request["table"]))
         if table is None:
             raise unknown_table(str(request["table"]))
-        if pieces:
+        if tasks:
             async with self._snapshots.use() as checkpoint:
-                found["pieces"] = await asyncio.to_thread(_pieces, checkpoint, table, pieces,
+                found["pieces"] = await asyncio.to_thread(_key_ranges, checkpoint, table, tasks,
                                                           request.get("bounds") or {})
         return {**found, "table_id": table.table_id, "key": [table.columns[c].name for c in table.primary_key],
                 "columns": [_shown(table.columns[c].field) for c in table.shown]}
@@ -205,8 +205,8 @@ class SnapshotReads:
             kind = "view" if "view" in request else "query"
             place = self._directory / f"read-{secrets.token_hex(8)}"
             read.stack.callback(remove_directory, place)
-            query = self._asks.query(kind, str(request[kind]), str(request.get("database", "")))
-            await self._asks.export(query, read.checkpoint, place, int(request["files"]))
+            query = self._planner.query(kind, str(request[kind]), str(request.get("database", "")))
+            await self._planner.export(query, read.checkpoint, place, int(request["files"]))
             read.place = place
         except BaseException:
             await read.stack.aclose()
@@ -230,12 +230,12 @@ def _shown(field: Field) -> dict[str, Any]:
     return {"name": field.name, "type": field.type.sql(), "nullable": field.nullable}
 
 
-def _pieces(checkpoint: str, table: TableDef, pieces: int, bounds: dict[str, list[str]]) -> list[dict[str, Any]]:
+def _key_ranges(checkpoint: str, table: TableDef, tasks: int, bounds: dict[str, list[str]]) -> list[dict[str, Any]]:
     """Return ranges of keys that cover the table at every worker, or its keys within the bounds.  They fit any
     snapshot."""
     shards = shards_of(checkpoint)
     held = {t.table_id: t for t in read_tables(shards[0]).values()}.get(table.table_id, table)
-    each = -(-pieces // len(shards))
+    each = -(-tasks // len(shards))
     least = max((_key(held, v) for v in bounds.get("least", ())), default=None)
     end = min((_after(_key(held, v)) for v in bounds.get("most", ())), default=None)
     ranges = [(w, _within(some, least, end)) for w, shard in enumerate(shards)

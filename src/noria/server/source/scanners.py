@@ -33,18 +33,18 @@ class Scanners:
         """Yield the Arrow stream that answers the request, in frames.  Raises SqlError 1105 if the process fails."""
         async with self._slots:
             process = await self._taken()
-            whole = False
+            complete = False
             try:
                 assert process.stdin is not None and process.stdout is not None
                 process.stdin.write(json.dumps(request).encode() + b"\n")
                 while (frame := await _frame(process)) is not None:
                     yield frame
-                whole = True
+                complete = True
             except (asyncio.IncompleteReadError, ConnectionError):
                 raise SqlError(*UNKNOWN_ERROR, "the process that was reading the snapshot ended (for lack of memory?): "
                                                "read again") from None
             finally:
-                self._back(process, whole)
+                self._back(process, complete)
 
     async def _taken(self) -> Process:
         while self._free:
@@ -55,8 +55,8 @@ class Scanners:
         self._running.add(process)
         return process
 
-    def _back(self, process: Process, whole: bool) -> None:
-        if whole:
+    def _back(self, process: Process, complete: bool) -> None:
+        if complete:
             self._free.append(process)
             return
         self._running.discard(process)
@@ -77,6 +77,6 @@ async def _frame(process: Process) -> bytes | None:
     (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
     if length == FAILED:
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-        told = (await process.stdout.readexactly(length)).decode("utf-8", "replace")
-        raise SqlError(*UNKNOWN_ERROR, f"the snapshot could not be read: {told}")
+        message = (await process.stdout.readexactly(length)).decode("utf-8", "replace")
+        raise SqlError(*UNKNOWN_ERROR, f"the snapshot could not be read: {message}")
     return await process.stdout.readexactly(length) if length else None

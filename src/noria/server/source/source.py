@@ -20,9 +20,9 @@ class SparkSource:
     checked: as in `StagedWrites`."""
     def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run,
                  checked: CheckedWrites | None = None):
-        asks = ServerSourcePlanner(executor, bulk)
-        self.reads = SnapshotReads(asks, bulk.snapshots, directory)
-        self.export = Exports(asks, bulk).run
+        planner = ServerSourcePlanner(executor, bulk)
+        self.reads = SnapshotReads(planner, bulk.snapshots, directory)
+        self.export = Exports(planner, bulk).run
         self.plan, self.rows, self.held = self.reads.plan, self.reads.rows, self.reads.held
         self.writes = StagedWrites(executor, bulk, link, directory, run, checked)
         self.follows = Followers(executor, link, self.writes, run)

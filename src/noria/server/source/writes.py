@@ -103,10 +103,10 @@ class StagedWrites:
             staged.place.mkdir(mode=0o700)
         if staged.timer is not None:
             staged.timer.cancel()
-        staged.timer = asyncio.get_running_loop().call_later(SOURCE_WRITE_S, self._give_up, write)
+        staged.timer = asyncio.get_running_loop().call_later(SOURCE_WRITE_S, self._drop_staged, write)
         return staged
 
-    def _give_up(self, write: str) -> None:
+    def _drop_staged(self, write: str) -> None:
         staged = self._staged.pop(write, None)
         if staged is not None:
             if staged.timer is not None:
@@ -123,7 +123,7 @@ class StagedWrites:
 
     async def drop(self, write: str) -> dict[str, Any]:
         """End a write: remove its parts and, if it is its own scope, forget that it was committed."""
-        self._give_up(write)
+        self._drop_staged(write)
         done = await self._done(write)
         if done:
             await self._link.change(Write((), forget=tuple(done)))
@@ -188,9 +188,9 @@ class StagedWrites:
             return await self._loaded(table, files, max_rejects or 0, name)
         refuse_scattered(table, rows, on)
         left = rows
-        for piece in await asyncio.to_thread(lambda: _pieces(files, most_rows(table, on))):
-            left -= piece.num_rows
-            await self._write(self.statement(table, piece, on), name if not left else "")
+        for batch in await asyncio.to_thread(lambda: _batches(files, most_rows(table, on))):
+            left -= batch.num_rows
+            await self._write(self.statement(table, batch, on), name if not left else "")
         if not rows:
             await self._link.change(Write((), once=name))
         return {"rows": rows, "rejected": 0}
@@ -328,13 +328,13 @@ def _rows(files: Sequence[str]) -> int:
     return sum(pq.read_metadata(path).num_rows for path in files)
 
 
-def _pieces(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
+def _batches(files: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all files, in the order of the files, in batches of at most `most` rows."""
     tables = [t for t in map(pq.read_table, files) if t.num_rows]
     if not tables:
         return iter(())
-    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    return iter(whole.to_batches(max_chunksize=most))
+    rows = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return iter(rows.to_batches(max_chunksize=most))
 
 
 def most_rows(table: TableDef, on: str) -> int:

@@ -24,7 +24,7 @@ from pathlib import Path
 from noria.kernels.place import locked
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
 
-TOLD_S = 2.0
+REPORT_S = 2.0
 MAKING_S = 600  # after this time the attempt ends: the machine is too busy
 MODULE = "noria.spark.hosting.archive"
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -75,11 +75,11 @@ def jars() -> list[Path]:
 
 
 # ---------------------------------------------------------------- making
-def make(tell: Callable[[float], None] = lambda seconds: None) -> bool:
+def make(report: Callable[[float], None] = lambda seconds: None) -> bool:
     """Make the archive, unless it exists or another process is making it.  Returns whether this call made it.
 
-    A child process runs the JVM: it runs what a server's JVMs run, and writes the archive when it exits.  tell: called
-    every TOLD_S with the seconds since the start.
+    A child process runs the JVM: it runs what a server's JVMs run, and writes the archive when it exits.  report:
+    called every REPORT_S with the seconds since the start.
     """
     directory = place()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,20 +89,20 @@ def make(tell: Callable[[float], None] = lambda seconds: None) -> bool:
         with tempfile.TemporaryDirectory(prefix="noria-archive-") as scratch:
             beside = directory / f"{_name()}.{os.getpid()}"
             try:
-                _run([sys.executable, "-m", MODULE, "--train", str(beside), scratch], tell)
+                _run([sys.executable, "-m", MODULE, "--train", str(beside), scratch], report)
                 os.replace(beside, directory / f"{_name()}-{beside.stat().st_size}.jsa")
             finally:
                 beside.unlink(missing_ok=True)
     return True
 
 
-def _run(command: list[str], tell: Callable[[float], None]) -> None:
+def _run(command: list[str], report: Callable[[float], None]) -> None:
     began = time.monotonic()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                           start_new_session=True) as process:
         try:
             while (code := _ended(process)) is None:
-                tell(seconds := time.monotonic() - began)
+                report(seconds := time.monotonic() - began)
                 if seconds > MAKING_S:
                     raise subprocess.TimeoutExpired(command, MAKING_S)
         finally:
@@ -114,7 +114,7 @@ def _run(command: list[str], tell: Callable[[float], None]) -> None:
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
     try:
-        return process.wait(TOLD_S)
+        return process.wait(REPORT_S)
     except subprocess.TimeoutExpired:
         return None
 

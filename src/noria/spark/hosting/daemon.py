@@ -66,21 +66,21 @@ def _wait(listening: socket.socket, driver: int) -> None:
         return
     with contextlib.suppress(Exception):  # on failure each worker loads the code itself
         _load()
-    asking = next(_asking(listening))
+    connection = next(_accepted(listening))
     listening.close()
-    streams, (arguments, environment) = _received(asking)
+    streams, (arguments, environment) = _received(connection)
     for stream, number in zip(streams, range(3), strict=True):
         os.dup2(stream, number)
         os.close(stream)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv[1:] = arguments
-    asking.sendall(_READY)
-    os.register_at_fork(after_in_child=asking.close)  # the JVM's process waits for the daemon's end, not its workers'
+    connection.sendall(_READY)
+    os.register_at_fork(after_in_child=connection.close)  # the JVM's process waits for the daemon, not for workers
     _be_daemon()
 
 
-def _asking(listening: socket.socket) -> Iterator[socket.socket]:
+def _accepted(listening: socket.socket) -> Iterator[socket.socket]:
     while True:
         found, _ = listening.accept()
         _, user, _ = _CREDENTIALS.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -89,13 +89,13 @@ def _asking(listening: socket.socket) -> Iterator[socket.socket]:
         found.close()
 
 
-def _received(asking: socket.socket) -> tuple[list[int], tuple[list[str], dict[str, str]]]:
+def _received(connection: socket.socket) -> tuple[list[int], tuple[list[str], dict[str, str]]]:
     streams = array.array("i")
-    head, more, _, _ = asking.recvmsg(_SIZE.size, socket.CMSG_SPACE(3 * streams.itemsize))
+    head, more, _, _ = connection.recvmsg(_SIZE.size, socket.CMSG_SPACE(3 * streams.itemsize))
     for level, kind, data in more:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             streams.frombytes(data)
-    with asking.makefile("rb") as file:
+    with connection.makefile("rb") as file:
         arguments, environment = json.loads(file.read(_SIZE.unpack(head)[0]))
     return streams.tolist(), (arguments, environment)
 
@@ -113,9 +113,9 @@ def _hand_over(name: str) -> bool:
     with socket.socket(socket.AF_UNIX) as reserve:
         try:
             reserve.connect(f"\0{name}")
-            told = json.dumps((sys.argv[1:], dict(os.environ))).encode()
-            socket.send_fds(reserve, [_SIZE.pack(len(told))], [0, 1, 2])
-            reserve.sendall(told)
+            request = json.dumps((sys.argv[1:], dict(os.environ))).encode()
+            socket.send_fds(reserve, [_SIZE.pack(len(request))], [0, 1, 2])
+            reserve.sendall(request)
             if reserve.recv(1) != _READY:
                 return False
         except OSError:

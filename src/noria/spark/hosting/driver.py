@@ -214,7 +214,7 @@ class Driver:
             return
         context = self._session.sparkContext
         self._jvm = context._gateway.proc
-        _give_way(start.settings.nice)
+        _lower_priority(start.settings.nice)
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
         self._thread(self._probe_jvm)
         self._send(SessionReady(os.getpid(), self._jvm.pid, context.master, context.version,
@@ -309,13 +309,13 @@ class Driver:
         `Cancelled`."""
         own = threading.get_ident()
 
-        def tell(*values: Any) -> None:
+        def send_progress(*values: Any) -> None:
             if number not in self._cancelled:
                 self._send(JobProgress(number, values))
             elif threading.get_ident() == own:
                 raise Cancelled
 
-        return tell
+        return send_progress
 
     def _cancel(self, number: int) -> None:
         """Cancel the job's running Spark jobs, and those that it would still start."""
@@ -374,7 +374,7 @@ def _log_to(path: Path | None) -> None:
     os.close(file)
 
 
-def _give_way(nice: int) -> None:
+def _lower_priority(nice: int) -> None:
     """Lower the priority of this process and its JVM.  The driver calls this after its start: people wait for the
     start, which takes minutes on a busy machine at a lower priority."""
     if nice:

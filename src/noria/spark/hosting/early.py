@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from noria.spark.hosting.session import import_path
 
-_begun: list[Begun] = []
+_begun: list[StartedDriver] = []
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedDriver:
     """A driver process that was started.  channel: our end of its socket pair."""
 
     process: subprocess.Popen[bytes]
@@ -42,9 +42,9 @@ def begin() -> None:
             [sys.executable, "-m", "noria.spark.hosting.driver", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, "PYTHONPATH": import_path()})
-    _begun.append(Begun(process, ours))
+    _begun.append(StartedDriver(process, ours))
 
 
-def take_driver() -> Begun | None:
+def take_driver() -> StartedDriver | None:
     """Return the process that `begin` started, once; None if there is none."""
     return _begun.pop() if _begun else None

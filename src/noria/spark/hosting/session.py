@@ -259,7 +259,7 @@ def find_java() -> Path:
     """
     seen: list[str] = []
     for path in _java_candidates():
-        version = told_version(path) or java_version(path)
+        version = release_version(path) or java_version(path)
         if version >= MIN_JAVA:
             return path
         seen.append(f"{path} is version {version}" if version else f"{path} does not run")
@@ -287,7 +287,7 @@ def java_version(java: Path) -> int:
     return int(found[1]) if found else 0
 
 
-def told_version(java: Path) -> int:
+def release_version(java: Path) -> int:
     """Return the version in the `release` file of a JDK or JRE, 0 without one.  This is quicker than a start of Java.
     """
     try:

@@ -47,7 +47,7 @@ class ViewRowSource:
         return self._spark.createDataFrame(rows, schema)
 
 
-class Bases:
+class SnapshotTables:
     """The tables of a checkpoint.  definitions: by name, of the tables that the checkpoint holds."""
 
     def __init__(self, spark: SparkSession, checkpoint: str, tables: Iterable[TableDef], views: Iterable[ViewDef]):

@@ -26,7 +26,7 @@ WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
-class Replayed:
+class BootstrapFiles:
     """The result.  files: absolute paths of Parquet files, all with columns.  rows: their total number of rows."""
 
     files: tuple[str, ...]
@@ -34,7 +34,7 @@ class Replayed:
 
 
 def bootstrap(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
-              plan: Mir, out: str) -> Replayed:
+              plan: Mir, out: str) -> BootstrapFiles:
     """Write the plan's rows over the checkpoint to Parquet files in the new directory `out`."""
     spark = snapshot.session(spark)
     needed = tables_of(plan)
@@ -44,4 +44,4 @@ def bootstrap(spark: SparkSession, progress: Progress = ignore_progress, *, chec
     with stages(spark, progress, "first state"):
         rows.observe(seen, F.count(F.lit(1)).alias("rows")).write.mode("errorifexists").parquet(out)
     files = sorted(os.path.join(os.path.abspath(out), f) for f in os.listdir(out) if f.endswith(".parquet"))
-    return Replayed(tuple(files), int(seen.get["rows"]))
+    return BootstrapFiles(tuple(files), int(seen.get["rows"]))

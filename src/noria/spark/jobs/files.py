@@ -154,10 +154,10 @@ class _WriteLines:
 
 def _bytes(lines: pa.Array) -> bytes:
     """Return the concatenated texts of an array."""
-    whole = lines.cast(pa.large_string())
-    _, places, data = whole.buffers()
-    if not len(whole) or data is None:
+    texts = lines.cast(pa.large_string())
+    _, places, data = texts.buffers()
+    if not len(texts) or data is None:
         return b""
-    ends = pa.Array.from_buffers(pa.int64(), len(whole) + 1, [None, places], offset=whole.offset)
+    ends = pa.Array.from_buffers(pa.int64(), len(texts) + 1, [None, places], offset=texts.offset)
     found: bytes = data.slice(ends[0].as_py(), ends[-1].as_py() - ends[0].as_py()).to_pybytes()
     return found

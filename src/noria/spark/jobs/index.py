@@ -32,7 +32,7 @@ from noria.storage.rocks.disk import sync
 from noria.storage.tables.table import Index
 
 FILE_ROWS = 2_000_000  # of a range of the index: a task sorts about 200 MB
-SAMPLED = 2_000  # entries read of each piece of the table to compute the bounds
+SAMPLED = 2_000  # entries read of each key range to compute the bounds
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ def index(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoi
         raise ValueError(f"table {table.name} is another one in the snapshot {checkpoint}")
     made = Index.of(table, tuple(columns))
     slots = max(1, min(int(spark.sparkContext.defaultParallelism), os.cpu_count() or 1))
-    pieces = split(checkpoint, table, snapshot.PIECES_PER_SLOT * slots, snapshot.LEAST_ROWS)
+    key_ranges = split(checkpoint, table, snapshot.RANGES_PER_SLOT * slots, snapshot.LEAST_ROWS)
     os.makedirs(out)
     job = Job(table, (made,), (), {}, TextFormat(), out, 0, datetime.min, None)
     parts = max(slots, -(-rows_about(checkpoint, table) // FILE_ROWS))
-    ranges = KeyRanges((quantiles(sorted(_sampled(checkpoint, table, made, pieces)), parts),))
+    ranges = KeyRanges((quantiles(sorted(_sampled(checkpoint, table, made, key_ranges)), parts),))
     with stages(spark, progress, f"making an index of {table.name}"):
-        numbers = spark.range(0, len(pieces), 1, len(pieces))
-        entries = numbers.mapInArrow(_Encode(checkpoint, table, made, tuple(pieces), ranges), PARCEL_SCHEMA)
+        numbers = spark.range(0, len(key_ranges), 1, len(key_ranges))
+        entries = numbers.mapInArrow(_Encode(checkpoint, table, made, tuple(key_ranges), ranges), PARCEL_SCHEMA)
         parcels = entries.repartitionById(ranges.total, F.col("part"))
         files = [f for r in reports(parcels.mapInArrow(Merge(job, ranges, (1,)), PARCEL_SCHEMA)) for f in r.files]
     for f in files:
@@ -69,32 +69,32 @@ def index(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoi
     return IndexFilesMade(tuple(f.path for f in sorted(files, key=lambda f: f.first)), sum(f.rows for f in files))
 
 
-def _sampled(checkpoint: str, table: TableDef, index: Index, pieces: Sequence[KeyRange]) -> Iterator[bytes]:
-    """Read some index keys of each piece of the table."""
-    for piece in pieces:
-        with closing(read_entries(checkpoint, table, index, [piece], SAMPLED)) as entries:
+def _sampled(checkpoint: str, table: TableDef, index: Index, key_ranges: Sequence[KeyRange]) -> Iterator[bytes]:
+    """Read some index keys of each key range of the table."""
+    for key_range in key_ranges:
+        with closing(read_entries(checkpoint, table, index, [key_range], SAMPLED)) as entries:
             for some in islice(entries, 1):
                 yield from some.column("key").to_pylist()
 
 
 @dataclass(frozen=True)
 class _Encode:
-    """A task that reads the entries of pieces of the table, and sends them as parcels to their parts."""
+    """A task that reads the entries of key ranges of the table, and sends them as parcels to their parts."""
 
     checkpoint: str
     table: TableDef
     index: Index
-    pieces: tuple[KeyRange, ...]
+    key_ranges: tuple[KeyRange, ...]
     ranges: KeyRanges
 
     def __call__(self, numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from self._piece(number)
+                yield from self._parcels_of(number)
 
-    def _piece(self, number: int) -> Iterator[pa.RecordBatch]:
+    def _parcels_of(self, number: int) -> Iterator[pa.RecordBatch]:
         at = number << ROW_BITS
-        for made in read_entries(self.checkpoint, self.table, self.index, [self.pieces[number]]):
+        for made in read_entries(self.checkpoint, self.table, self.index, [self.key_ranges[number]]):
             places = np.arange(at, at + made.num_rows)
             yield parcelled(self.ranges, 0, made.append_column("n", pa.array(places)))
             at += made.num_rows

@@ -31,7 +31,7 @@ def stages(spark: SparkSession, progress: Progress, what: str) -> Iterator[None]
     before = set(tracker.getJobIdsForGroup(group))
     stop, last = threading.Event(), [1]
 
-    def tell() -> None:
+    def report() -> None:
         while not stop.wait(POLL_S):
             jobs = [tracker.getJobInfo(j) for j in tracker.getJobIdsForGroup(group) if j not in before]
             infos = [tracker.getStageInfo(s) for j in jobs if j is not None for s in j.stageIds]
@@ -40,11 +40,11 @@ def stages(spark: SparkSession, progress: Progress, what: str) -> Iterator[None]
                 last[0] = total
                 progress(sum(i.numCompletedTasks for i in infos if i is not None), total, what)
 
-    teller = threading.Thread(target=tell, name="noria-progress", daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=report, name="noria-progress", daemon=True)
+    reporter.start()
     try:
         yield
     finally:
         stop.set()
-        teller.join()
+        reporter.join()
     progress(last[0], last[0], what)

@@ -33,7 +33,7 @@ from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
     Batches,
-    FileOf,
+    EntryFile,
     Job,
     Merge,
     TaskReport,
@@ -105,9 +105,9 @@ def reshard(spark: Callable[[], SparkSession], progress: Progress = ignore_progr
     return ReshardedFiles(files, _last_number(table, len(ranges) * len(shards)), read)
 
 
-def _last_number(table: TableDef, pieces: int) -> int:
-    """Return an upper bound of the row numbers that `deal` assigns in so many pieces, 0 if none are assigned."""
-    return 0 if table.primary_key else pieces << NUMBER_BITS
+def _last_number(table: TableDef, parts: int) -> int:
+    """Return an upper bound of the row numbers that `deal` assigns in so many parts, 0 if none are assigned."""
+    return 0 if table.primary_key else parts << NUMBER_BITS
 
 
 def _not_apart(table: TableDef, what: str) -> StoreError:
@@ -179,17 +179,17 @@ class _ReshardTask:
     bounds: KeyRanges
 
     def __call__(self, numbers: Batches) -> Batches:
-        sums, files = MultisetHash(), list[FileOf]()
+        sums, files = MultisetHash(), list[EntryFile]()
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from self._range(number, sums, files)
         yield _ReadReport(files=tuple(files), sums=sums).parcel()
 
-    def _range(self, number: int, sums: MultisetHash, files: list[FileOf]) -> Iterator[pa.RecordBatch]:
+    def _range(self, number: int, sums: MultisetHash, files: list[EntryFile]) -> Iterator[pa.RecordBatch]:
         held: dict[int, list[pa.RecordBatch]] = {}
         at = number << ROW_BITS
-        for piece, shard in enumerate(self.shards, number * len(self.shards)):
-            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], piece,
+        for part, shard in enumerate(self.shards, number * len(self.shards)):
+            for worker, made in deal(shard, self.job.table, self.job.indexes, self.ranges[number], part,
                                      self.job.workers, sums):
                 rows, *entries = (_placed(b, at) for b in made)
                 held.setdefault(worker, []).append(rows)
@@ -200,4 +200,4 @@ class _ReshardTask:
             name = f"rows-{number}-{worker}-{TaskContext.get().taskAttemptId()}.sst"
             made_of = _written(self.job, os.path.join(self.job.out, name), batches)
             if made_of is not None:
-                files.append(FileOf(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))
+                files.append(EntryFile(self.job.family(0), made_of.path, made_of.rows, made_of.first, worker))

@@ -31,16 +31,16 @@ from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.shards import BEFORE, shards_of, workers_of
 
 REPORTS = Codec(StoreCheckReport)
-Told = Callable[[str, int, int], object]  # progress: the step, rows done, rows in total
+ReportProgress = Callable[[str, int, int], object]  # progress: the step, rows done, rows in total
 
 
 class Resharding:
     """One run.  `epoch`: of the claim.  `make_session`: for tests, which have a session.  `again`: run even if the
     number of workers is the same, which moves misplaced rows to their owners."""
 
-    def __init__(self, data_dir: Path, workers: int, epoch: int, told: Told,
+    def __init__(self, data_dir: Path, workers: int, epoch: int, report_progress: ReportProgress,
                  make_session: Callable[[], Any] | None = None, again: bool = False):
-        self._data_dir, self._workers, self._epoch, self._told = data_dir, workers, epoch, told
+        self._data_dir, self._workers, self._epoch, self._report_progress = data_dir, workers, epoch, report_progress
         self._make_session, self._again = make_session, again
         self._session: Any = None
         self._rows = 0  # an estimate, of all tables
@@ -78,8 +78,9 @@ class Resharding:
         bases = resharding.new_bases(self._data_dir, self._workers)
         if self._session is None:
             for worker, base in enumerate(bases):
-                yield StoreCheck(base, lambda what, done, total: self._told(f"comparing {what}", done, total), False,
-                                 worker, len(bases)).run()
+                yield StoreCheck(
+                    base, lambda what, done, total: self._report_progress(f"comparing {what}", done, total), False,
+                    worker, len(bases)).run()
             return
         with stages(self._session, self._after(0, self._rows, self._rows), "comparing all stores"):
             numbers = self._session.range(0, len(bases), 1, len(bases))
@@ -103,14 +104,14 @@ class Resharding:
                 stores.take(table, indexes, dealt.files, dealt.row_number, dealt.sums)
                 shutil.rmtree(out)
             done += rows[table.name]
-            self._told(f"table {table.name}", done, total)
+            self._report_progress(f"table {table.name}", done, total)
 
     def _after(self, before: int, rows: int, total: int) -> Progress:
         """Return a callback that converts the progress of a table's job from tasks to rows."""
-        def told(done: int, of: int, what: str) -> None:
-            self._told(what, before + rows * done // max(of, 1), total)
+        def report_progress(done: int, of: int, what: str) -> None:
+            self._report_progress(what, before + rows * done // max(of, 1), total)
 
-        return told
+        return report_progress
 
     def _spark(self) -> Any:
         if self._session is None and self._make_session is not None:

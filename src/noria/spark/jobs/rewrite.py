@@ -37,7 +37,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.core.values import to_arrow
 from noria.spark.jobs.progress import Progress, ignore_progress, stages
-from noria.spark.jobs.snapshot import Piece, pieces_of
+from noria.spark.jobs.snapshot import ShardRange, ranges_of
 from noria.spark.loading.load import Files, of_family, sorted_files
 from noria.spark.loading.rows.files import Split
 from noria.spark.loading.rows.reading import TextFormat
@@ -54,7 +54,7 @@ from noria.storage.tables.sst import ROW_NUMBER, bag_rows
 from noria.storage.tables.table import Index, StoredTable
 
 MOVED_BYTES = 32 * 2**20  # at most, of the changed rows that `matching` returns
-SAMPLED = 2_000  # rows of each piece whose keys are read to compute the bounds of ranges
+SAMPLED = 2_000  # rows of each range whose keys are read to compute the bounds of ranges
 _ERROR = re.compile(r"error (\d+) (\w{5}): (.*)")  # a row's SqlError in a task's message
 _TWICE = re.compile(r"Duplicate entry '.*' for key 'PRIMARY'")
 
@@ -96,9 +96,9 @@ def matching(spark: SparkSession, progress: Progress = ignore_progress, *, check
 
     Raises SqlError if a row's new value does not fit.
     """
-    pieces, shards = tuple(_pieces(spark, checkpoint, table)), shards_of(checkpoint)
+    ranges, shards = tuple(_ranges_of(spark, checkpoint, table)), shards_of(checkpoint)
     with stages(spark, progress, f"looking for rows of {table.name}"), _refusals(table):
-        found = collected(numbers(spark, len(pieces)).mapInArrow(_Match(statement, table, pieces, most),
+        found = collected(numbers(spark, len(ranges)).mapInArrow(_Match(statement, table, ranges, most),
                                                                  "rows bigint, changed bigint, moves binary"))
     rows, changed = sum(r["rows"] for r in found), sum(r["changed"] for r in found)
     if changed > most or any(r["moves"] is None for r in found):
@@ -117,13 +117,13 @@ def rewrite(spark: SparkSession, progress: Progress = ignore_progress, *, checkp
     """Write files of all rows, as the statement leaves them, to the new directory `out`.  Raises SqlError."""
     os.makedirs(out)
     try:
-        pieces = _pieces(spark, checkpoint, wanted.table)
+        ranges = _ranges_of(spark, checkpoint, wanted.table)
         nbytes = sum(bytes_about(shard, wanted.table) for shard in shards_of(checkpoint))
         families = tuple(Index.of(wanted.other, columns, unique) for columns, unique in wanted.indexes)
-        splits = tuple(Split(n, shard, "base", 0, 0, (), 0, nbytes // len(pieces), wanted.table.name, False)
-                       for n, (shard, _) in enumerate(pieces))
+        splits = tuple(Split(n, shard, "base", 0, 0, (), 0, nbytes // len(ranges), wanted.table.name, False)
+                       for n, (shard, _) in enumerate(ranges))
         job = _RewriteLoad(wanted.other, families, splits, {}, TextFormat(), out, secrets.randbits(22), datetime.min, 0,
-                           workers=wanted.workers, wanted=wanted, pieces=tuple(pieces))
+                           workers=wanted.workers, wanted=wanted, shard_ranges=tuple(ranges))
         with stages(spark, progress, f"rewriting {wanted.table.name}"), _refusals(wanted.table):
             found = sorted_files(spark, job, nbytes)
         if twice := next((r.duplicate for r in found if r.duplicate), ""):
@@ -137,11 +137,11 @@ def rewrite(spark: SparkSession, progress: Progress = ignore_progress, *, checkp
         raise
 
 
-def _pieces(spark: SparkSession, checkpoint: str, table: TableDef) -> list[Piece]:
+def _ranges_of(spark: SparkSession, checkpoint: str, table: TableDef) -> list[ShardRange]:
     then = next((t for t in read_tables(shards_of(checkpoint)[0]).values() if t.table_id == table.table_id), None)
     if then is None or (then.columns, then.keyed) != (table.columns, table.keyed):
         raise view_changed(table.name)
-    return pieces_of(spark, checkpoint, table)
+    return ranges_of(spark, checkpoint, table)
 
 
 @contextmanager
@@ -155,12 +155,12 @@ def _refusals(table: TableDef) -> Iterator[None]:
 
 def _as_statement(e: LoadRefused, table: TableDef) -> SqlError:
     """Return the statement's error for the message of a task's LoadRefused."""
-    told = str(e)
-    if (found := _ERROR.search(told)) is not None:
+    message = str(e)
+    if (found := _ERROR.search(message)) is not None:
         return SqlError(int(found[1]), found[2], found[3])
-    if (twice := _TWICE.search(told)) is not None:
+    if (twice := _TWICE.search(message)) is not None:
         return SqlError(*DUP_ENTRY, twice[0].replace("'PRIMARY'", f"'{without_database(table.name)}.PRIMARY'"))
-    return SqlError(*UNKNOWN_ERROR, told)
+    return SqlError(*UNKNOWN_ERROR, message)
 
 
 # ------------------------------------------------------------------ tasks
@@ -184,11 +184,11 @@ class _Changed:
         return different
 
 
-def _after(statement: Update | Delete, table: TableDef, piece: Piece, rows: int = BATCH_ROWS, keyed: bool = False
-           ) -> Generator[_Changed, None, None]:
-    """Yield the piece's rows before and after the statement, `rows` at a time; with their keys if `keyed`."""
+def _after(statement: Update | Delete, table: TableDef, shard_range: ShardRange, rows: int = BATCH_ROWS,
+           keyed: bool = False) -> Generator[_Changed, None, None]:
+    """Yield the rows of the range before and after the statement, `rows` at a time; with their keys if `keyed`."""
     holds = None if statement.where is None else true_of(statement.where)
-    for keys, was, symbols in _codes(table, piece, rows, keyed):
+    for keys, was, symbols in _codes(table, shard_range, rows, keyed):
         matched = np.ones(was.shape[1], np.bool_) if holds is None else holds(Batch.of(was), symbols)
         if isinstance(statement, Delete):
             yield _Changed(keys, matched, was, was[:, ~matched], symbols)
@@ -200,8 +200,9 @@ def _after(statement: Update | Delete, table: TableDef, piece: Piece, rows: int 
         yield _Changed(keys, matched, was, after, symbols)
 
 
-def _codes(table: TableDef, piece: Piece, rows: int, keyed: bool) -> Iterator[tuple[list[bytes], Codes, Symbols]]:
-    shard, (first, end) = piece
+def _codes(table: TableDef, shard_range: ShardRange, rows: int, keyed: bool
+           ) -> Iterator[tuple[list[bytes], Codes, Symbols]]:
+    shard, (first, end) = shard_range
     db = open_read_only(shard, [family_of(table)])
     try:
         family = db.get_column_family(family_of(table))
@@ -219,7 +220,7 @@ def _refused(e: SqlError) -> LoadRefused:
 
 @dataclass(frozen=True)
 class _Moves:
-    """For some rows of a piece: its checkpoint, the keys to remove, and the rows to add."""
+    """For some rows of a range: its checkpoint, the keys to remove, and the rows to add."""
 
     moves: tuple[tuple[str, tuple[bytes, ...], tuple[bytes, ...]], ...]
 
@@ -229,31 +230,31 @@ MOVES = Codec(_Moves)
 
 @dataclass(frozen=True)
 class _Match:
-    """A task that counts the rows of its pieces that match, and that change.  It also returns the changes (`_Moves`),
+    """A task that counts the rows of its ranges that match, and that change.  It also returns the changes (`_Moves`),
     unless they are too many rows or bytes."""
 
     statement: Update | Delete
     table: TableDef
-    pieces: tuple[Piece, ...]
+    shard_ranges: tuple[ShardRange, ...]
     most: int
 
     def __call__(self, numbers: Batches) -> Batches:
         rows, changed, nbytes, moves = 0, 0, 0, list[tuple[str, tuple[bytes, ...], tuple[bytes, ...]]]()
-        most_bytes = MOVED_BYTES // len(self.pieces)
+        most_bytes = MOVED_BYTES // len(self.shard_ranges)
         try:
             for number in each(numbers):
-                for some in _after(self.statement, self.table, self.pieces[number], keyed=True):
+                for some in _after(self.statement, self.table, self.shard_ranges[number], keyed=True):
                     others = np.flatnonzero(some.changed)
                     rows, changed = rows + int(some.matched.sum()), changed + len(others)
                     if len(others) and changed <= self.most and nbytes <= most_bytes:
                         left, came = [some.keys[r] for r in others.tolist()], self._packed(some, others)
                         nbytes += sum(map(len, left)) + sum(map(len, came))
-                        moves.append((self.pieces[number][0], tuple(left), tuple(came)))
+                        moves.append((self.shard_ranges[number][0], tuple(left), tuple(came)))
         except SqlError as e:
             raise _refused(e) from e
-        told = MOVES.encode(_Moves(tuple(moves))) if changed <= self.most and nbytes <= most_bytes else None
+        encoded_moves = MOVES.encode(_Moves(tuple(moves))) if changed <= self.most and nbytes <= most_bytes else None
         yield pa.record_batch([pa.array([rows], pa.int64()), pa.array([changed], pa.int64()),
-                               pa.array([told], pa.binary())], names=["rows", "changed", "moves"])
+                               pa.array([encoded_moves], pa.binary())], names=["rows", "changed", "moves"])
 
     def _packed(self, some: _Changed, others: npt.NDArray[np.intp]) -> list[bytes]:
         """Encode these rows as the statement leaves them; none for a DELETE."""
@@ -267,8 +268,8 @@ class _RewriteLoad(Job):
     """A bulk load whose rows are the table's own, rewritten."""
 
     wanted: TableRewrite = field(kw_only=True)
-    pieces: tuple[Piece, ...] = ()
-    most: int = 0  # rows to read of each piece; 0: all
+    shard_ranges: tuple[ShardRange, ...] = ()
+    most: int = 0  # rows to read of each range; 0: all
 
     def rows(self, number: int, rejected: Rejected | None) -> Iterator[tuple[pa.RecordBatch, Codes]]:
         at = 0
@@ -291,7 +292,7 @@ class _RewriteLoad(Job):
                 "value that another one has; nothing was changed")
 
     def _changes(self, number: int) -> Iterator[_Changed]:
-        found = _after(self.wanted.statement, self.wanted.table, self.pieces[number], self.most or BATCH_ROWS)
+        found = _after(self.wanted.statement, self.wanted.table, self.shard_ranges[number], self.most or BATCH_ROWS)
         for some in found:
             yield some
             if self.most:

@@ -23,12 +23,12 @@ from noria.storage.offline.snapshot import KeyRange, read_checkpoint, read_table
 from noria.storage.tables.shards import owners, shards_of
 
 BROADCAST_BYTES = 10 * 2**20  # Spark broadcasts a side of a join that is found to be smaller
-PIECES_PER_SLOT = 2  # the sizes of ranges are estimates, so more ranges than slots balance the load
+RANGES_PER_SLOT = 2  # the sizes of ranges are estimates, so more ranges than slots balance the load
 LEAST_ROWS = 20_000  # of a range: fewer rows are read faster than a task starts
 
 
-Piece = tuple[str, KeyRange]  # of a table: a checkpoint, and a range of keys
-Look = Callable[[int, str, KeyRange], Iterator[pa.RecordBatch]]  # reads a piece of the table with this number
+ShardRange = tuple[str, KeyRange]  # of a table: a checkpoint, and a range of keys
+Look = Callable[[int, str, KeyRange], Iterator[pa.RecordBatch]]  # reads a range of the table with this number
 SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}  # Spark's own
 
 
@@ -87,16 +87,16 @@ def held_of(checkpoint: str, wanted: Iterable[TableDef]) -> dict[str, TableDef]:
 
 def table(spark: SparkSession, checkpoint: str, definition: TableDef) -> DataFrame:
     """Return a table of the checkpoint."""
-    ranges = pieces_of(spark, checkpoint, definition)
+    ranges = ranges_of(spark, checkpoint, definition)
     numbers = spark.range(0, len(ranges), 1, len(ranges))
     schema = coding.shown_schema(definition.fields)
     return numbers.mapInArrow(_reader(definition, ranges), schema)
 
 
-def pieces_of(spark: SparkSession, checkpoint: str, definition: TableDef) -> list[Piece]:
+def ranges_of(spark: SparkSession, checkpoint: str, definition: TableDef) -> list[ShardRange]:
     """Return ranges that cover the table in the checkpoints of all workers."""
     shards = shards_of(checkpoint)
-    each = -(-PIECES_PER_SLOT * spark.sparkContext.defaultParallelism // len(shards))
+    each = -(-RANGES_PER_SLOT * spark.sparkContext.defaultParallelism // len(shards))
     return [(shard, some) for shard in shards for some in split(shard, definition, each, LEAST_ROWS)]
 
 
@@ -112,7 +112,7 @@ def misplaced(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) 
     for r in wrong.collect():
         rows, _ = counts.get(place := (r["at"], r["worker"], r["owner"]), (0, ""))
         counts[place] = rows + r["rows"], r["example"]
-    return [Misplaced(looked[at].name, worker, owner, *told) for (at, worker, owner), told in sorted(counts.items())]
+    return [Misplaced(looked[at].name, worker, owner, *found) for (at, worker, owner), found in sorted(counts.items())]
 
 
 def _held(shards: list[str], wanted: Iterable[TableDef]) -> list[TableDef]:
@@ -122,10 +122,10 @@ def _held(shards: list[str], wanted: Iterable[TableDef]) -> list[TableDef]:
 
 
 def _over(spark: SparkSession, checkpoint: str, some: Sequence[TableDef], look: Look, schema: str) -> DataFrame:
-    """Apply a function to all pieces of some tables, by one job; return the rows that it yields."""
-    pieces = [(at, *piece) for at, t in enumerate(some) for piece in pieces_of(spark, checkpoint, t)]
-    tasks = min(len(pieces), PIECES_PER_SLOT * spark.sparkContext.defaultParallelism)
-    dealt = [piece for n in range(tasks) for piece in pieces[n::tasks]]  # different tasks read a large table
+    """Apply a function to all ranges of some tables, by one job; return the rows that it yields."""
+    ranges = [(at, *r) for at, t in enumerate(some) for r in ranges_of(spark, checkpoint, t)]
+    tasks = min(len(ranges), RANGES_PER_SLOT * spark.sparkContext.defaultParallelism)
+    dealt = [r for n in range(tasks) for r in ranges[n::tasks]]  # different tasks read a large table
 
     def found(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -159,11 +159,11 @@ def repeated(spark: SparkSession, checkpoint: str, wanted: Iterable[TableDef]) -
 
 
 def _entries(some: Sequence[TableDef]) -> Look:
-    """Return a function that yields a piece's entries, without NULLs, of the UNIQUE indexes over several workers."""
-    def look(at: int, shard: str, piece: KeyRange) -> Iterator[pa.RecordBatch]:
+    """Return a function that yields the entries of a range, without NULLs, of UNIQUE indexes over several workers."""
+    def look(at: int, shard: str, key_range: KeyRange) -> Iterator[pa.RecordBatch]:
         for n, index in enumerate(some[at].spread_unique):
             types = [some[at].columns[c].type for c in index.columns]
-            for rows in read_checkpoint(shard, some[at], [piece], index.columns):
+            for rows in read_checkpoint(shard, some[at], [key_range], index.columns):
                 rows = rows.drop_null()
                 entries = pack_keys(key_parts_of_arrow(rows.columns, types))
                 places = [pa.repeat(pa.scalar(p, pa.int32()), len(entries)) for p in (at, n)]
@@ -173,11 +173,11 @@ def _entries(some: Sequence[TableDef]) -> Look:
 
 
 def _placing(some: Sequence[TableDef], shards: list[str]) -> Look:
-    """Return a function that counts the misplaced rows of a piece."""
-    def look(at: int, shard: str, piece: KeyRange) -> Iterator[pa.RecordBatch]:
+    """Return a function that counts the misplaced rows of a range."""
+    def look(at: int, shard: str, key_range: KeyRange) -> Iterator[pa.RecordBatch]:
         definition, worker = some[at], shards.index(shard)
         read = list(dict.fromkeys([*(definition.sharded_by or ()), *definition.primary_key])) or [0]
-        for rows in read_checkpoint(shard, definition, [piece], read):
+        for rows in read_checkpoint(shard, definition, [key_range], read):
             whose = owners(definition, dict(zip(read, rows.columns, strict=True)), rows.num_rows, len(shards))
             assert whose is not None
             for owner in set(np.unique(whose).tolist()) - {worker}:
@@ -200,7 +200,7 @@ def renamed(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([c.cast(as_spark(c.type)) for c in rows.columns], names)
 
 
-def _reader(definition: TableDef, ranges: list[Piece]
+def _reader(definition: TableDef, ranges: list[ShardRange]
             ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of Spark's tasks, which maps numbers of ranges to their rows."""
     names = [f"c{i}" for i in range(len(definition.columns))]

@@ -23,7 +23,7 @@ from noria.core.types import Field, Kind, TableDef
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
 from noria.spark.jobs import snapshot
-from noria.spark.jobs.bases import Bases, ViewRowSource
+from noria.spark.jobs.bases import SnapshotTables, ViewRowSource
 from noria.spark.jobs.bootstrap import WEIGHT
 from noria.spark.jobs.progress import Progress, ignore_progress
 from noria.spark.jobs.snapshot import Misplaced, Repeated
@@ -37,7 +37,7 @@ DOUBLE_TOLERANCE = 1e-9  # relative; summing n doubles in another order moves th
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintainedView:
     """A view's state at the snapshot's watermark, in Parquet files of the form of `dataflow/inspect/export.py`.
 
     `rows`: columns c<i> for the columns of the view's plan, e<i> for their errors, and `weight`.  `present`: the
@@ -116,13 +116,13 @@ class VerifyReport:
 
 
 def verify(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
-           views: Sequence[Maintained], shown: int = 5) -> VerifyReport:
+           views: Sequence[MaintainedView], shown: int = 5) -> VerifyReport:
     """Compare each view with its recomputation, several at a time.  If one cannot be checked, the others still are.
 
     shown: differing rows to report for each view.
     """
     progress(0, len(views), "verify: reading the tables")
-    base = Bases(spark, checkpoint, tables, [m.view for m in views])
+    base = SnapshotTables(spark, checkpoint, tables, [m.view for m in views])
     try:
         misplaced: list[Misplaced | Repeated] = [*snapshot.misplaced(spark, checkpoint, tables)]
         misplaced += snapshot.repeated(spark, checkpoint, tables)
@@ -133,7 +133,7 @@ def verify(spark: SparkSession, progress: Progress = ignore_progress, *, checkpo
     return VerifyReport(tuple(reports), tuple(misplaced))
 
 
-def _checked(base: Bases, m: Maintained, shown: int) -> ViewReport:
+def _checked(base: SnapshotTables, m: MaintainedView, shown: int) -> ViewReport:
     """Check a view, and report any exception as the view's error."""
     started = time.monotonic()
     missing = sorted(set(tables_of(m.view.plan)) - set(base.definitions))
@@ -145,7 +145,7 @@ def _checked(base: Bases, m: Maintained, shown: int) -> ViewReport:
     return replace(report, seconds=time.monotonic() - started)
 
 
-def check(base: Bases, m: Maintained, shown: int) -> ViewReport:
+def check(base: SnapshotTables, m: MaintainedView, shown: int) -> ViewReport:
     """Compare a view with its recomputation; if they agree, by a single Spark action."""
     view, fields = m.view, m.view.plan.fields
     source = base.source(view, (*m.rows, *(m.present or ())))
@@ -193,7 +193,7 @@ def _numbers(parts: Sequence[DataFrame]) -> dict[str, int]:
 def sample(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, tables: Sequence[TableDef],
            views: Sequence[ViewDef], most: int) -> dict[str, list[tuple[Any, ...]]]:
     """Return up to `most` keys of each view from its recomputation.  The caller reads them to make them present."""
-    base = Bases(spark, checkpoint, tables, views)
+    base = SnapshotTables(spark, checkpoint, tables, views)
     known = [v for v in views if set(tables_of(v.plan)) <= set(base.definitions)]
     try:
         keys = base.each(lambda v: _some_keys(v, base, most), known, lambda v: f"keys of {v.name}", progress)
@@ -202,7 +202,7 @@ def sample(spark: SparkSession, progress: Progress = ignore_progress, *, checkpo
     return {v.name: some for v, some in zip(known, keys, strict=True)}
 
 
-def _some_keys(view: ViewDef, base: Bases, most: int) -> list[tuple[Any, ...]]:
+def _some_keys(view: ViewDef, base: SnapshotTables, most: int) -> list[tuple[Any, ...]]:
     relation = lower.coded(view.plan, base.source(view, ()).tables(view))
     keys = _with_key(relation.rows, view).select(*(F.col(f"c{k}").alias(f"c{j}") for j, k in enumerate(view.key)))
     failing = frozenset(j for j, k in enumerate(view.key) if k in relation.failing)
@@ -210,7 +210,7 @@ def _some_keys(view: ViewDef, base: Bases, most: int) -> list[tuple[Any, ...]]:
     return [tuple(r[f"c{j}"] for j in range(len(view.key))) for r in shown if not any(r[f"e{j}"] for j in failing)]
 
 
-def _state(source: ViewRowSource, m: Maintained) -> DataFrame:
+def _state(source: ViewRowSource, m: MaintainedView) -> DataFrame:
     """Return the maintained rows in coded columns, with their weight."""
     fields = m.view.plan.fields
     if not m.rows:
@@ -228,7 +228,7 @@ def _with_key(rows: DataFrame, view: ViewDef) -> DataFrame:
                       ) if twins else rows
 
 
-def _present(source: ViewRowSource, m: Maintained) -> DataFrame:
+def _present(source: ViewRowSource, m: MaintainedView) -> DataFrame:
     """Return the distinct present keys in columns q0, q1, …, coded and folded."""
     view = m.view
     types = [f.type for f in view.key_fields]

@@ -141,10 +141,10 @@ class _InspectCsv:
 def _of_parquet(sources: Sequence[InputFile]) -> T.StructType:
     schemas = [_parquet_schema(s) for s in sources]
     try:
-        whole = pa.unify_schemas(schemas, promote_options="permissive")
+        unified = pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as e:
         raise LoadRefused(f"the files have different types for one column ({e}): {NAMED}") from e
-    return T.StructType([T.StructField(f.name, _of_arrow(f)) for f in whole])
+    return T.StructType([T.StructField(f.name, _of_arrow(f)) for f in unified])
 
 
 def _parquet_schema(source: InputFile) -> pa.Schema:

@@ -43,13 +43,13 @@ from noria.spark.loading.tasks.sources import gathered
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     Encode,
-    FileOf,
+    EntryFile,
     Job,
     LoadRefused,
     Merge,
     TaskReport,
     WriteBag,
-    asks,
+    count_unnumbered,
 )
 from noria.storage.format.catalog import family_of
 from noria.storage.tables.table import Index
@@ -167,7 +167,7 @@ def rejects_of(spec: LoadSpec, job: Job, found: Sequence[TaskReport]) -> tuple[i
     return rejected, examples
 
 
-def of_family(table: TableDef, made: Sequence[FileOf]) -> tuple[Files, int]:
+def of_family(table: TableDef, made: Sequence[EntryFile]) -> tuple[Files, int]:
     """Return the files by family, in the order of their keys, and the number of the table's rows in them."""
     by_family: dict[str, list[tuple[bytes, str]]] = {}
     for f in made:
@@ -185,12 +185,14 @@ def _too_many(rejected: int, limit: int, examples: Sequence[str]) -> LoadRefused
 # ------------------------------------------------------------------ the Spark jobs
 def _numbered(spark: SparkSession, job: Job, mark: int) -> Job:
     """Assign each split its first AUTO_INCREMENT number.  All exceed the mark and the numbers in the files."""
-    found = collected(numbers(spark, len(job.splits)).mapInArrow(asks(job), "split bigint, asks bigint, most bigint"))
+    counts = numbers(spark, len(job.splits)).mapInArrow(count_unnumbered(job),
+                                                        "split bigint, unnumbered bigint, most bigint")
+    found = collected(counts)
     most = max([mark, *(r["most"] for r in found)])
     firsts: dict[int, int] = {}
     for r in sorted(found, key=lambda r: r["split"]):
         firsts[r["split"]] = most + 1
-        most += r["asks"]
+        most += r["unnumbered"]
     column = job.table.columns[job.table.auto_increment or 0]
     if most > integer_bounds(column)[1]:
         raise auto_increment_exhausted(column.name)

@@ -23,7 +23,7 @@ from noria.spark.loading.tasks.running import numbers
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     Batches,
-    FileOf,
+    EntryFile,
     Job,
     Rejected,
     each,
@@ -71,13 +71,13 @@ class WriteRows:
         for number in each(numbers):
             path, held = os.path.join(self.job.out, f"{name_of('rows')}-{number}.arrow"), 0
             with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, schema_of(self.job.table)) as out:
-                for piece in self._pieces(number, rejected):
-                    out.write_batch(piece)
-                    held += piece.num_rows
-            made.append(FileOf("", path, held, number.to_bytes(8, "big")))
+                for batch in self._batches(number, rejected):
+                    out.write_batch(batch)
+                    held += batch.num_rows
+            made.append(EntryFile("", path, held, number.to_bytes(8, "big")))
         yield rejected.report(files=tuple(made)).parcel()
 
-    def _pieces(self, number: int, rejected: Rejected) -> Iterator[pa.RecordBatch]:
+    def _batches(self, number: int, rejected: Rejected) -> Iterator[pa.RecordBatch]:
         shown = list(self.job.table.writable)
         for batch in read_split(self.job, self.job.splits[number], rejected):
             for start in range(0, batch.num_rows, SOURCE_STATEMENT_ROWS):

@@ -56,7 +56,7 @@ def without_orphans(spark: SparkSession, progress: Progress, job: Job, keys: Seq
     own = snapshot.session(spark)
     with stages(spark, progress, f"looking for the parents of {job.table.name}"):
         splits = numbers(own, len(job.splits))
-        missing = _kept(splits.mapInArrow(Unparented(job, checkpoint), ROW_SCHEMA), os.path.join(place, "missing"))
+        missing = _kept(splits.mapInArrow(FindOrphans(job, checkpoint), ROW_SCHEMA), os.path.join(place, "missing"))
         orphans = _orphans(splits, job, missing, place)
         if orphans is None:
             return job
@@ -101,7 +101,8 @@ def gone(spark: SparkSession, progress: Progress = ignore_progress, *, keys: tup
     place = os.path.join(out, _DIRECTORY)
     files = [os.path.join(place, name) for name in sorted(os.listdir(place)) if name.endswith(_ENDING)]
     with stages(spark, progress, "looking for the parents again"):
-        found = collected(numbers(spark, len(files)).mapInArrow(Gone(keys, checkpoint, tuple(files)), "lost bigint"))
+        task = CountGoneParents(keys, checkpoint, tuple(files))
+        found = collected(numbers(spark, len(files)).mapInArrow(task, "lost bigint"))
     return sum(r["lost"] for r in found)
 
 
@@ -158,7 +159,7 @@ def _rows(key: int, places: npt.NDArray[np.int64], wanted: Sequence[bytes | None
 
 
 @dataclass(frozen=True)
-class Unparented:
+class FindOrphans:
     """A task that looks up the keys of its splits.  It yields rows whose key is not stored, and notes other keys."""
 
     job: Job
@@ -218,8 +219,8 @@ class WriteOrphans:
 
 
 @dataclass(frozen=True)
-class Gone:
-    """A task that looks up the keys of some files again."""
+class CountGoneParents:
+    """A task that counts the keys of some files that the checkpoint lacks."""
 
     keys: tuple[ReferredKey, ...]
     checkpoint: str

@@ -160,9 +160,9 @@ def divided_half_away(numerator: Column, denominator: Column) -> Column:
     """Divide two decimal(38,0) exactly and round half away from zero.  The result is NULL if the denominator is zero or
     either argument is NULL.  A quotient beyond decimal(38,0) is replaced by 10**31, which is beyond all codes, too."""
     n, d = F.abs(numerator), F.abs(denominator)
-    twice, whole = (n * 2 + d).cast(WIDE), (d * 2).cast(WIDE)
-    whole = F.when(whole != 0, whole)
-    exact = F.try_divide((twice - twice % whole).cast(WIDE), whole).cast(WIDE)
-    beyond = F.when(whole.isNotNull() & numerator.isNotNull(), F.lit(str(10**31)).cast(WIDE))
+    twice, divisor = (n * 2 + d).cast(WIDE), (d * 2).cast(WIDE)
+    divisor = F.when(divisor != 0, divisor)
+    exact = F.try_divide((twice - twice % divisor).cast(WIDE), divisor).cast(WIDE)
+    beyond = F.when(divisor.isNotNull() & numerator.isNotNull(), F.lit(str(10**31)).cast(WIDE))
     magnitude = F.coalesce(exact, beyond)
     return F.when((numerator < 0) != (denominator < 0), (-magnitude).cast(WIDE)).otherwise(magnitude)

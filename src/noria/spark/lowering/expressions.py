@@ -48,7 +48,7 @@ def lower(e: Expr, inputs: Sequence[LoweredValue]) -> LoweredValue:
         return LoweredValue(_literal(e.value, e.type), e.type)
     assert isinstance(e, Call), e
     if len(e.args) > SPARK_ARGUMENTS and columns_of(e):
-        return _whole_by_kernel(e, inputs)
+        return _entirely_by_kernel(e, inputs)
     args = [lower(a, inputs) for a in e.args]
     native = NATIVE.get(e.op)
     lowered = native(e, args) if native else None
@@ -211,7 +211,7 @@ def _round(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return _guarded(_rescaled(a.column, -down).cast("bigint"), e.type, args)
 
 
-def _whole(up: bool) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
+def _floor_or_ceil(up: bool) -> Callable[[Call, list[LoweredValue]], LoweredValue | None]:
     """Lower `floor` (or `ceil`, if `up`) of exact numbers."""
 
     def lowered(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
@@ -349,7 +349,7 @@ def _may(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     return LoweredValue(true.cast("bigint"), e.type, truth=true)
 
 
-def _told(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
+def _with_errors_of(e: Call, args: list[LoweredValue]) -> LoweredValue | None:
     first, *rest = args
     failing = reduce(Column.__or__, [is_error(a.column, a.type) for a in rest])
     return LoweredValue(F.when(failing, error_literal(e.type)).otherwise(first.column), e.type, True)
@@ -385,7 +385,7 @@ def _by_kernel(e: Call, args: list[LoweredValue]) -> LoweredValue:
     return LoweredValue(run(*(v.column for v in args)), e.type, True)
 
 
-def _whole_by_kernel(e: Call, inputs: Sequence[LoweredValue]) -> LoweredValue:
+def _entirely_by_kernel(e: Call, inputs: Sequence[LoweredValue]) -> LoweredValue:
     """Evaluate the call and its arguments in one UDF: Spark would nest one operator for each of its many arguments."""
     used = sorted(columns_of(e))
     places = {c: i for i, c in enumerate(used)}
@@ -398,13 +398,13 @@ def _whole_by_kernel(e: Call, inputs: Sequence[LoweredValue]) -> LoweredValue:
 NATIVE: dict[str, Callable[[Call, list[LoweredValue]], LoweredValue | None]] = {
     "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _div,
     "intdiv": _intdiv, "mod": _mod, "neg": _signed(Column.__neg__), "abs": _signed(F.abs),
-    "round": _round, "floor": _whole(False), "ceil": _whole(True), "cast": _cast,
+    "round": _round, "floor": _floor_or_ceil(False), "ceil": _floor_or_ceil(True), "cast": _cast,
     "eq": _comparison(Column.__eq__), "ne": _comparison(Column.__ne__),
     "lt": _comparison(Column.__lt__), "le": _comparison(Column.__le__),
     "gt": _comparison(Column.__gt__), "ge": _comparison(Column.__ge__),
     "nseq": _comparison(Column.eqNullSafe), "in": _in,
     "and": _connective(Column.__and__, 0), "or": _connective(Column.__or__, 1), "not": _not, "xor": _xor,
     "is_null": _is_null, "is_true": _is_true,
-    "coalesce": _coalesce, "if": _case, "case": _case, "retype": _retype, "may": _may, "told": _told,
+    "coalesce": _coalesce, "if": _case, "case": _case, "retype": _retype, "may": _may, "told": _with_errors_of,
     "concat": _concat, "length": _text_function(F.octet_length), "char_length": _text_function(F.char_length),
 }

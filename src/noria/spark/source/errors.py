@@ -46,10 +46,10 @@ WRITE = (*COMMON, "table", "primaryKey", "onDuplicate", "ifExists", "maxRejects"
 STREAM_WRITE = (*WRITE, "checkpointLocation", "queryName")  # the last two are Spark's own
 
 
-def check_options(given: Iterable[str], known: Collection[str], what: str) -> None:
+def check_options(options: Iterable[str], known: Collection[str], what: str) -> None:
     """Raise OptionError for the first option that is not known; case does not matter.  what: for the message."""
     by_lower = {k.lower(): k for k in known}
-    for name in given:
+    for name in options:
         if name.lower() not in by_lower:
             like = difflib.get_close_matches(name.lower(), by_lower, 1)
             hint = f"did you mean \"{by_lower[like[0]]}\"?" if like else f"there are {', '.join(known)}"

@@ -28,7 +28,7 @@ from noria.spark.source.errors import OptionError, RequestFailed, in_one_line
 from noria.spark.source.types import arrow_schema, as_spark, schema_of
 from noria.spark.source.wire import RequestRefused, Server
 
-PIECES = 32  # tasks of one read, by default; fewer if a task would read few rows
+PARTITIONS = 32  # tasks of one read, by default; fewer if a task would read few rows
 TRIES = 4  # in a row, of a task whose connection breaks
 EXECUTION = "spark.sql.execution.id"  # a task's local property
 
@@ -53,16 +53,16 @@ def wanted(options: Mapping[str, str]) -> dict[str, str]:
     return {**named, **({"database": options["database"]} if options.get("database") else {})}
 
 
-def planned(server: Server, what: Mapping[str, Any], pieces: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = server.post("/source/plan", {**what, "pieces": pieces})
+def planned(server: Server, what: Mapping[str, Any], partitions: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = server.post("/source/plan", {**what, "pieces": partitions})
     return found
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
     """Return the schema of the table, view or query; with the option "columns", only of those columns."""
-    whole = schema_of(planned(Server.of(options), wanted(options))["columns"])
+    schema = schema_of(planned(Server.of(options), wanted(options))["columns"])
     names = [c.strip() for c in options.get("columns", "").split(",") if c.strip()]
-    return StructType([_named(whole, n) for n in names]) if names else whole
+    return StructType([_named(schema, n) for n in names]) if names else schema
 
 
 def _named(schema: StructType, name: str) -> Any:
@@ -76,7 +76,7 @@ class NoriaReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType):
         self._server, self._schema = Server.of(options), schema
         self._what: dict[str, Any] = dict(wanted(options))
-        self._pieces = _number(options, "numPartitions", PIECES)
+        self._partitions = _number(options, "numPartitions", PARTITIONS)
         self._direct = options.get("direct", "true").lower() != "false"
         self._where = parsed(options.get("where", ""))
         if self._where and "table" not in self._what:
@@ -88,7 +88,7 @@ class NoriaReader(DataSourceReader):
         where = typed(self._where, {c["name"]: c["type"] for c in plan["columns"]})
         if where and plan["key"]:
             self._what = {**self._what, "bounds": bounds(where, plan["key"][0])}
-        plan = planned(self._server, self._what, self._pieces)
+        plan = planned(self._server, self._what, self._partitions)
         self._what.pop("bounds", None)
         there, read = [c["name"] for c in plan["columns"]], [*self._schema.names, *(c.column for c in where)]
         names = list(dict.fromkeys(_named(schema_of(plan["columns"]), n).name for n in read))
@@ -96,7 +96,7 @@ class NoriaReader(DataSourceReader):
         common = {**self._what, "read": uuid.uuid4().hex, "life": plan["life"], "columns": columns,
                   **({"table_id": plan["table_id"]} if "table" in self._what else {"files": len(plan["pieces"])})}
         direct = self._direct and plan["version"] == __version__ and _is_here(self._server)
-        return [ReadPartition({**common, **piece}, where, direct) for piece in plan["pieces"]]
+        return [ReadPartition({**common, **partition}, where, direct) for partition in plan["pieces"]]
 
     def read(self, partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -105,25 +105,25 @@ class NoriaReader(DataSourceReader):
         with in_one_line():
             yield from self._converted(request, partition)
 
-    def _converted(self, request: dict[str, Any], piece: ReadPartition) -> Iterator[pa.RecordBatch]:
+    def _converted(self, request: dict[str, Any], partition: ReadPartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._schema)
         try:
-            for batch in self._rows(request, piece.direct):
-                some = kept(batch, piece.where) if piece.where else batch
+            for batch in self._rows(request, partition.direct):
+                some = kept(batch, partition.where) if partition.where else batch
                 yield as_spark(some.columns[: len(schema)], schema)
         except RequestRefused as e:
             raise RequestFailed(f"noria: {e}") from e
 
     def _rows(self, request: dict[str, Any], direct: bool) -> Iterator[pa.RecordBatch]:
         if direct:
-            given = self._server.lines("/source/held", request)  # the server keeps the snapshot until this closes
+            lines = self._server.lines("/source/held", request)  # the server keeps the snapshot until this closes
             try:
-                place = next(given)
+                place = next(lines)
                 if os.access(place.get("checkpoint") or place.get("parquet") or "", os.R_OK):
                     yield from _read_here(place)
                     return
             finally:
-                given.close()
+                lines.close()
         yield from self._streamed(request)
 
     def _streamed(self, request: dict[str, Any]) -> Iterator[pa.RecordBatch]:

@@ -96,10 +96,10 @@ class NoriaStreamReader(DataSourceStreamReader):
         return False
 
     def _changes(self, after: str, until: str) -> Iterator[pa.RecordBatch]:
-        place, asked = f"/views/{quote(self._name, safe='')}", {"format": "arrow"}
+        place, form = f"/views/{quote(self._name, safe='')}", {"format": "arrow"}
         if after:
-            return self._server.stream("GET", f"{place}/changes?{urlencode({'after': after, 'until': until, **asked})}")
-        return self._server.stream("GET", f"{place}/rows?{urlencode({'at': until, **asked})}")
+            return self._server.stream("GET", f"{place}/changes?{urlencode({'after': after, 'until': until, **form})}")
+        return self._server.stream("GET", f"{place}/rows?{urlencode({'at': until, **form})}")
 
     def read(self, partition: ChangeBatch) -> Iterator[pa.RecordBatch]:
         with in_one_line():

@@ -135,8 +135,8 @@ def _clock(micros: pa.Array) -> pa.Array:
     size, sign = pc.abs(micros), pc.if_else(pc.less(micros, 0), "-", "")
 
     def part(unit: int, of: int | None, digits: int) -> pa.Array:
-        whole = pc.divide(size, unit)
-        left = whole if of is None else pc.subtract(whole, pc.multiply(pc.divide(whole, of), of))
+        quotient = pc.divide(size, unit)
+        left = quotient if of is None else pc.subtract(quotient, pc.multiply(pc.divide(quotient, of), of))
         return pc.utf8_lpad(left.cast(pa.string()), digits, "0")
 
     hours, minutes = part(3_600_000_000, None, 2), part(60_000_000, 60, 2)

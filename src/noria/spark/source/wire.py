@@ -66,7 +66,7 @@ class Server:
                    options.get("password") or unquote(parts.password or ""))
 
     @contextmanager
-    def asked(self, method: str, path: str, body: bytes | None = None, kind: str = JSON, timeout_s: float = TIMEOUT_S
+    def request(self, method: str, path: str, body: bytes | None = None, kind: str = JSON, timeout_s: float = TIMEOUT_S
               ) -> Iterator[http.client.HTTPResponse]:
         """Send a request; the block reads the response's body.  Raises Refused or Unreachable."""
         connection = self._connection(timeout_s)
@@ -98,21 +98,21 @@ class Server:
 
     # ------------------------------------------------------------ kinds of answers
     def get(self, path: str) -> Any:
-        with self.asked("GET", path) as response:
+        with self.request("GET", path) as response:
             return json.loads(response.read())
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        with self.asked("POST", path, json.dumps(body).encode()) as response:
+        with self.request("POST", path, json.dumps(body).encode()) as response:
             return json.loads(response.read())
 
     def send(self, path: str, body: bytes) -> Any:
         """Send a part of a write, as Parquet."""
-        with self.asked("POST", path, body, PARQUET) as response:
+        with self.request("POST", path, body, PARQUET) as response:
             return json.loads(response.read())
 
     def lines(self, path: str, body: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
         """Yield the lines of a JSON stream as they arrive.  Raises Refused for a line with an error."""
-        with self.asked("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
+        with self.request("POST", path, json.dumps(body).encode(), timeout_s=JOB_TIMEOUT_S) as response:
             for step in json_lines(response):
                 if "error" in step:
                     raise _refused(200, json.dumps(step).encode())
@@ -121,7 +121,7 @@ class Server:
     def stream(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batches of an Arrow stream."""
         raw = None if body is None else json.dumps(body).encode()
-        with self.asked(method, path, raw, timeout_s=JOB_TIMEOUT_S) as response:
+        with self.request(method, path, raw, timeout_s=JOB_TIMEOUT_S) as response:
             yield from pa.ipc.open_stream(pa.PythonFile(response, "r"))
 
 

@@ -2,8 +2,9 @@
 
     SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
 
-Such a query is planned like any query that is not maintained; `server/sessions/information.py` makes the rows of its
-tables when it runs.  Keeps true: such a query reads only these tables, and DATABASE() is the session's database.
+Such a query is planned like any query that is not maintained; `server/sessions/inspect/information.py` makes the rows
+of its tables when it runs.  Keeps true: such a query reads only these tables, and DATABASE() is the session's
+database.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def map_columns(table: TableDef, names: Sequence[str], path: str) -> ColumnMap:
         if n.strip().lower() in by_name:
             raise BadFile(f"{path}: names column {n} twice")
         by_name[n.strip().lower()] = n
-    if given := [c.name for c in table.columns if c.generated and c.name.lower() in by_name]:
-        raise BadFile(f"{path}: has values for the generated column {given[0]}; drop it in the file")
+    if generated := [c.name for c in table.columns if c.generated and c.name.lower() in by_name]:
+        raise BadFile(f"{path}: has values for the generated column {generated[0]}; drop it in the file")
     missing = [c.name for c in table.columns if c.name.lower() not in by_name and not _has_value(c)]
     if missing:
         raise BadFile(f"{path}: no column {', '.join(missing)}, which table {table.name} needs; add it to the file "
@@ -202,9 +202,9 @@ def column(source: Any, c: Column, default: pa.Scalar) -> tuple[pa.Array, Reason
             source = source.dictionary_decode()
         if pa.types.is_timestamp(source.type) and source.type.unit == "ns":
             source = pc.round_temporal(source, unit="microsecond").cast(pa.timestamp("us", source.type.tz))
-        whole = _text(source, c) if c.type.is_text else _plain(source, c)
-        if whole is not None:
-            return whole, {}
+        converted = _text(source, c) if c.type.is_text else _plain(source, c)
+        if converted is not None:
+            return converted, {}
     return _one_by_one(source.to_pylist(), c, default.as_py())
 
 

@@ -56,15 +56,15 @@ class Escapes:
         ends = np.flatnonzero(found == CR)
         lone = ends[(ends + 1 < len(found)) & (found[np.minimum(ends + 1, len(found) - 1)] != LF)]
         found[lone] = self._stand_in[CR]
-        whole = np.insert(found, lone, self._escape)
-        data: bytes = whole[np.insert(keep, lone, True)].tobytes()
+        escaped = np.insert(found, lone, self._escape)
+        data: bytes = escaped[np.insert(keep, lone, True)].tobytes()
         return data
 
     def unescaped(self, texts: pa.Array) -> pa.Array:
         """Replace the escapes in the texts by their meaning."""
-        whole = texts.cast(pa.large_string())
-        offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
-        held = whole.buffers()[2]
+        large = texts.cast(pa.large_string())
+        offsets = np.frombuffer(large.buffers()[1], np.int64)[large.offset : large.offset + len(large) + 1]
+        held = large.buffers()[2]
         data = np.frombuffer(held if held is not None else b"", np.uint8)[offsets[0] : offsets[-1]].copy()
         at = np.flatnonzero(_active(data, self._escape)[:-1])
         if not len(at):
@@ -74,8 +74,8 @@ class Escapes:
         keep[at] = False
         before = np.concatenate(([0], np.cumsum(~keep)))
         starts = offsets - offsets[0]
-        valid = pa.array(whole.is_valid()).buffers()[1] if whole.null_count else None
-        return pa.Array.from_buffers(pa.large_string(), len(whole), [
+        valid = pa.array(large.is_valid()).buffers()[1] if large.null_count else None
+        return pa.Array.from_buffers(pa.large_string(), len(large), [
             valid, pa.py_buffer((starts - before[starts]).astype(np.int64)), pa.py_buffer(data[keep])])
 
 

@@ -231,15 +231,15 @@ def _blocks(split: Split, reading: TextFormat) -> Iterator[TextBlock]:
     """Read the complete lines that begin in the split, about CHUNK_BYTES at a time."""
     before = 0
     with open(split.path, "rb") as f:
-        whole = reading.multiline and split.format == "csv"
+        undivided = reading.multiline and split.format == "csv"
         at = split.start
-        if at and not whole:
+        if at and not undivided:
             f.seek(at - 1)
             at = at - 1 + len(f.readline())  # the previous split has the line that began earlier
         f.seek(at)
         while at < split.end:
-            block = f.read(split.end - at if whole else min(CHUNK_BYTES, split.end - at))
-            if not whole and not block.endswith(b"\n"):
+            block = f.read(split.end - at if undivided else min(CHUNK_BYTES, split.end - at))
+            if not undivided and not block.endswith(b"\n"):
                 block += f.readline()
             if not block:
                 return

@@ -31,8 +31,8 @@ from noria.spark.loading.rows.reading import TextFormat
 
 DOUBLE_DIGITS = 17  # a number with more digits would lose some
 _INTEGER = r"^ *-?(?:0|[1-9]\d*) *$"
-_FIXED = r"^ *-?(?P<whole>0|[1-9]\d*|)(?:\.(?P<places>\d*))? *$"
-_FLOATING = r"^ *-?(?P<whole>0|[1-9]\d*|)(?:\.(?P<places>\d*))?(?:[eE][+-]?\d+)? *$"
+_FIXED = r"^ *-?(?P<integer_digits>0|[1-9]\d*|)(?:\.(?P<places>\d*))? *$"
+_FLOATING = r"^ *-?(?P<integer_digits>0|[1-9]\d*|)(?:\.(?P<places>\d*))?(?:[eE][+-]?\d+)? *$"
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _MOMENT = r"^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:\d{2})?)?$"
 _NONE: pa.Scalar = pa.scalar(None)
@@ -41,16 +41,17 @@ _NONE: pa.Scalar = pa.scalar(None)
 class FieldStatistics(NamedTuple):
     """Facts about the fields of a column.  Those without a maximum below are 0 or 1.
 
-    `some`: a field is not empty.  `no_…`: a field is not of this type.  `wide`: an integer is beyond INT.  `whole`,
-    `places`: the most digits before and behind a decimal point.  `digits`: the most digits of one number, without
-    leading and trailing zeros.  `longest`: the most characters.  `number`, `boolean`, `text`: JSON has such values.
+    `some`: a field is not empty.  `no_…`: a field is not of this type.  `wide`: an integer is beyond INT.
+    `integer_digits`, `places`: the most digits before and behind a decimal point.  `digits`: the most digits of one
+    number, without leading and trailing zeros.  `longest`: the most characters.  `number`, `boolean`, `text`: JSON has
+    such values.
     """
 
     some: int = 0
     no_integer: int = 0
     wide: int = 0
     no_fixed: int = 0
-    whole: int = 0
+    integer_digits: int = 0
     places: int = 0
     no_double: int = 0
     digits: int = 0
@@ -100,10 +101,10 @@ def _numbers(said: pa.Array, reading: TextFormat) -> dict[str, int]:
         found["wide"] = int(_is_wide(spelled))
     if not floating:
         parts = pc.extract_regex(spelled, _FLOATING)
-        whole, places = pc.struct_field(parts, "whole"), pc.struct_field(parts, "places")
-        before = pc.utf8_ltrim(whole, "0")
+        integer_digits, places = pc.struct_field(parts, "integer_digits"), pc.struct_field(parts, "places")
+        before = pc.utf8_ltrim(integer_digits, "0")
         both = pc.binary_join_element_wise(before, pc.utf8_rtrim(places, "0"), "")
-        found |= {"whole": _most(before), "places": _most(places), "digits": _most(pc.utf8_ltrim(both, "0"))}
+        found |= {"integer_digits": _most(before), "places": _most(places), "digits": _most(pc.utf8_ltrim(both, "0"))}
     return found
 
 
@@ -149,7 +150,7 @@ def type_of(found: FieldStatistics) -> T.DataType:
         return T.StringType()
     if not found.no_integer:
         return T.LongType() if found.wide else T.IntegerType()
-    if not found.no_fixed and holds(found.whole, found.places):
+    if not found.no_fixed and holds(found.integer_digits, found.places):
         return T.DecimalType(MAX_DECIMAL_DIGITS, found.places)
     if not found.no_double and found.digits <= DOUBLE_DIGITS:
         return T.DoubleType()
@@ -167,6 +168,6 @@ def json_type_of(found: FieldStatistics) -> T.DataType:
     return type_of(found if found.number else found._replace(no_integer=1, no_fixed=1, no_double=1))
 
 
-def holds(whole: int, places: int) -> bool:
+def holds(integer_digits: int, places: int) -> bool:
     """Whether a DECIMAL holds numbers with so many digits before and behind the point."""
-    return places <= INFERRED_PLACES and whole + places <= MAX_DECIMAL_DIGITS
+    return places <= INFERRED_PLACES and integer_digits + places <= MAX_DECIMAL_DIGITS

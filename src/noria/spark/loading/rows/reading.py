@@ -74,13 +74,13 @@ def _by_ending(request: Mapping[str, Any]) -> str:
 
 
 def _check_characters(reading: TextFormat) -> None:
-    given = {"delimiter": reading.delimiter, "quote": reading.quote, "escape": reading.escape}
-    for name, text in given.items():
+    characters = {"delimiter": reading.delimiter, "quote": reading.quote, "escape": reading.escape}
+    for name, text in characters.items():
         if len(text) > 1 or not text.isascii() or text in ("\r", "\n") or (name == "delimiter" and not text):
             may = "or \\t for a tab" if name == "delimiter" else "or nothing for none"
             raise ValueError(f'--{name} ("{name}") is one character of ASCII, {may}, and no line end; '
                              f"not {text!r}")
-    some = [text for text in given.values() if text]
+    some = [text for text in characters.values() if text]
     if len(set(some)) < len(some):
         raise ValueError(f"--delimiter, --quote and --escape are different characters, not {' '.join(map(repr, some))}")
     if any(c in reading.null for c in ("\r", "\n", reading.delimiter)):

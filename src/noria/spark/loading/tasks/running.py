@@ -21,10 +21,10 @@ def collected(rows: DataFrame) -> list[dict[str, Any]]:
     try:
         return [r.asDict() for r in rows.collect()]
     except PythonException as e:
-        raise _told_by_task(e) from e
+        raise _error_of_task(e) from e
 
 
-def _told_by_task(e: PythonException) -> Exception:
+def _error_of_task(e: PythonException) -> Exception:
     """Make the task's BadFile or LoadRefused again from the traceback; any other error becomes a plain Exception."""
     last = next((x for x in reversed(str(e).strip().splitlines()) if "BadFile: " in x or "LoadRefused: " in x), "")
     kind, _, message = last.partition(": ")

@@ -59,9 +59,9 @@ def gathered(spark: SparkSession, progress: Progress, named: Sequence[str], read
 def _check_options(wanted: Sequence[_Making], reading: TextFormat) -> None:
     """Raise BadFile for options that apply to none of the files."""
     forms = {m.format for m in wanted}
-    if "csv" not in forms and (given := reading.csv_options()):
-        raise BadFile(f"{wanted[0].shown}: {', '.join(given)} is for CSV, and no file is CSV: leave it out, or say "
-                      "--format csv")
+    if "csv" not in forms and (csv_options := reading.csv_options()):
+        raise BadFile(f"{wanted[0].shown}: {', '.join(csv_options)} is for CSV, and no file is CSV: leave it out, or "
+                      "say --format csv")
     if forms == {"parquet"} and not reading.is_utf8:
         raise BadFile(f"{wanted[0].shown}: --encoding is for CSV and JSON; Parquet's texts are UTF-8")
 

@@ -101,7 +101,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class FileOf:
+class EntryFile:
     """A file that a task wrote.  first: its first key, by which the files of a family are ordered."""
 
     family: str
@@ -116,7 +116,7 @@ class TaskReport:
     """The results of a task, except the entries that it sent.  `duplicate`: the error message if a UNIQUE key repeats.
     `left_out`: the places of rows that were rejected because their primary key repeats."""
 
-    files: tuple[FileOf, ...] = ()
+    files: tuple[EntryFile, ...] = ()
     rejected: int = 0
     reject_file: str = ""
     examples: tuple[str, ...] = ()
@@ -205,18 +205,18 @@ def read_split(job: Job, split: Split, rejected: Rejected | None) -> Iterator[pa
 def _spread(splits: Sequence[Split]) -> Iterator[Split]:
     """Choose a few splits over all files; of text files only parts."""
     step = max(1, len(splits) // SAMPLED_SPLITS)
-    pieces = max(1, SAMPLED_SPLITS // len(splits))
+    parts = max(1, SAMPLED_SPLITS // len(splits))
     for split in splits[::step]:
         if split.format == "parquet":
             yield split
             continue
         size = split.end - split.start
-        for p in range(pieces):
-            start, end = split.start + p * size // pieces, split.start + (p + 1) * size // pieces
+        for p in range(parts):
+            start, end = split.start + p * size // parts, split.start + (p + 1) * size // parts
             yield replace(split, start=start, end=min(start + SAMPLED_TEXT_BYTES, end))
 
 
-def asks(job: Job) -> Callable[[Batches], Batches]:
+def count_unnumbered(job: Job) -> Callable[[Batches], Batches]:
     """Return a task that counts, for each split, the rows that need an AUTO_INCREMENT number, and finds the greatest
     number in the files."""
     auto = job.table.auto_increment
@@ -231,7 +231,7 @@ def asks(job: Job) -> Callable[[Batches], Batches]:
                 wanted += int(((codes == NULL_CODE) | (codes == 0)).sum())
                 most = max(most, int(codes.max(initial=0)))
             yield pa.record_batch([pa.array([x], pa.int64()) for x in (number, wanted, most)],
-                                  names=["split", "asks", "most"])
+                                  names=["split", "unnumbered", "most"])
 
     return count
 
@@ -253,24 +253,24 @@ def rows_of(job: Job, number: int, rejected: Rejected | None) -> Iterator[tuple[
     at, next_number = 0, job.numbers.get(number, 0)
     for batch in read_split(job, job.splits[number], rejected):
         if job.table.auto_increment is not None:
-            batch, next_number = _given_numbers(batch, job.table, next_number)
+            batch, next_number = _with_numbers(batch, job.table, next_number)
         if not job.table.primary_key:
             batch = batch.append_column(ROW_NUMBER, pa.array(bag_rows(job.load, number, at, batch.num_rows)))
         yield batch, np.arange(at, at + batch.num_rows) + (number << ROW_BITS)
         at += batch.num_rows
 
 
-def _given_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> tuple[pa.RecordBatch, int]:
+def _with_numbers(batch: pa.RecordBatch, table: TableDef, next_number: int) -> tuple[pa.RecordBatch, int]:
     """Number the rows with NULL or 0 in the AUTO_INCREMENT column.  Returns the batch and the next free number."""
     auto = table.auto_increment
     assert auto is not None
     codes = codes_of(batch, table.columns[auto].name)
-    asking = (codes == NULL_CODE) | (codes == 0)
-    count = int(asking.sum())
+    unnumbered = (codes == NULL_CODE) | (codes == 0)
+    count = int(unnumbered.sum())
     if not count:
         return batch, next_number
     codes = codes.copy()
-    codes[asking] = span(next_number, count)
+    codes[unnumbered] = span(next_number, count)
     return batch.set_column(auto, table.columns[auto].name, pa.array(codes)), next_number + count
 
 
@@ -358,7 +358,7 @@ class WriteBag:
             path = os.path.join(self.job.out, f"{name_of('bag')}-{number}.sst")
             file = write_file(path, self._entries(number, rejected, mark))
             if file is not None:
-                made.append(FileOf(self.job.family(0), path, file.rows, file.first))
+                made.append(EntryFile(self.job.family(0), path, file.rows, file.first))
         yield rejected.report(files=tuple(made), auto_increment=mark.most).parcel()
 
     def _entries(self, number: int, rejected: Rejected, mark: GreatestNumber) -> Batches:
@@ -396,14 +396,14 @@ class Merge:
         places: tuple[int, ...] = ()
         made = write_file(path, rows.select(["key", "value"]).to_batches(SORTED_ROWS),
                           lambda key, value: repeated.append(value))
-        told = ""
+        duplicate = ""
         if repeated and index is not None:
-            told = self.job.repeated(index, len(repeated))
+            duplicate = self.job.repeated(index, len(repeated))
         elif repeated:
             places = _repeated_places(rows)
             rejected.add(_duplicate(self.job, *at) for at in zip(repeated, places, strict=True))
-        files_ = () if made is None else (FileOf(self.job.family(family), path, made.rows, made.first, worker),)
-        yield rejected.report(files=files_, duplicate=told, left_out=places).parcel()
+        files_ = () if made is None else (EntryFile(self.job.family(family), path, made.rows, made.first, worker),)
+        yield rejected.report(files=files_, duplicate=duplicate, left_out=places).parcel()
 
 
 _ENTRIES = pa.schema([*ENTRY, ("n", pa.int64())])

@@ -1,6 +1,6 @@
-"""Encodes large answers in pieces.
+"""Encodes large answers in chunks.
 
-Keeps true: the pieces together equal the reply encoded at once, with the same packet numbers.
+Keeps true: the chunks together equal the reply encoded at once, with the same packet numbers.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from noria.server.rows import LargeRows
 
 
 def is_large(outcome: Outcome) -> bool:
-    """True if the outcome must be sent in pieces."""
+    """True if the outcome must be sent in chunks."""
     if not isinstance(outcome, ResultSet):
         return False
     return len(outcome.rows) > OFF_LOOP_ROWS or isinstance(outcome.rows, LargeRows)
 
 
-def pieces_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1,
+def chunks_of(outcomes: Sequence[Outcome], binary: bool, deprecate_eof: bool, status: int, seq: int = 1,
               sending: AbstractContextManager[Stopped] = NEVER) -> Iterator[bytes]:
     """Yield the packets of an answer, numbered from `seq`.
 
-    sending: entered until the last piece is encoded or the iterator is closed.  If its `Stopped` returns an error, that
+    sending: entered until the last chunk is encoded or the iterator is closed.  If its `Stopped` returns an error, that
     ends the rows (`outcomes.Session.sending`).
     """
     with sending as stopped:
         for i, outcome in enumerate(outcomes):
             more = MORE_RESULTS if i + 1 < len(outcomes) else 0
             if isinstance(outcome, ResultSet):
-                seq = yield from rows.encode_pieces(outcome.fields, outcome.rows, binary, deprecate_eof, status | more,
+                seq = yield from rows.encode_chunks(outcome.fields, outcome.rows, binary, deprecate_eof, status | more,
                                                     len(outcome.warnings), seq, stopped)
                 if not seq:
                     return
@@ -61,11 +61,11 @@ class Renumbered:
         self._stream, self._seq = stream, seq
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
-        self._stream.pull(lambda piece: ready(None if piece is None else self._numbered(piece)))
+        self._stream.pull(lambda chunk: ready(None if chunk is None else self._numbered(chunk)))
 
-    def _numbered(self, piece: bytes) -> bytes:
-        numbered = codec.renumber(piece, self._seq)
-        self._seq += codec.count_packets(piece)
+    def _numbered(self, chunk: bytes) -> bytes:
+        numbered = codec.renumber(chunk, self._seq)
+        self._seq += codec.count_packets(chunk)
         return numbered
 
     def close(self) -> None:

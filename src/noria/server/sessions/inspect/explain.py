@@ -25,11 +25,11 @@ from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
 from noria.server.answering import followed
-from noria.server.answering.executor import NOT_MAINTAINED, Executor, Tell
+from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
 from noria.server.answering.reads import first_of
 from noria.server.outcomes import ResultSet
-from noria.server.sessions import inspection
+from noria.server.sessions.inspect import inspection
 from noria.sql import commands as sql
 from noria.sql.program.outline import statements
 
@@ -43,7 +43,7 @@ class Explainer:
         self._executor = executor
 
     # ------------------------------------------------------------ EXPLAIN
-    async def explain(self, command: sql.Explain, tell: Tell) -> ResultSet:
+    async def explain(self, command: sql.Explain, set_state: SetState) -> ResultSet:
         """Describe how a SELECT is answered: by existing views, or by a predicted view, one-shot or Spark job.
 
         EXPLAIN creates nothing; EXPLAIN ANALYZE runs the statement, and may create a view.  Raises SqlError 1235 for
@@ -52,7 +52,7 @@ class Explainer:
         select = command.command
         if not isinstance(select, sql.Select):
             raise not_supported("EXPLAIN of this statement", "EXPLAIN a SELECT")
-        lines = await (self._run(select, tell) if command.analyze else self._described(select))
+        lines = await (self._run(select, set_state) if command.analyze else self._described(select))
         return inspection.texts(["EXPLAIN"], [(line,) for text in lines for line in text.splitlines()])
 
     async def _described(self, select: sql.Select) -> list[str]:
@@ -122,18 +122,18 @@ class Explainer:
             f"waits {patience:.0f} s for it, and then for Spark, too")
         return [f"filled from {_count(rows, 'row')}, which takes about {rows / FILL_ROWS_S:.1f} s; the SELECT {spark}"]
 
-    async def _run(self, select: sql.Select, tell: Tell) -> list[str]:
+    async def _run(self, select: sql.Select, set_state: SetState) -> list[str]:
         program, view = self._executor.program, select.view
         known = view is None or program.match(view) is not None or program.readerless(view) is not None
         if view is not None and not known and program.expected(view) is not Verdict.VIEW:
             start = time.perf_counter()
-            result = await self._executor.select_bound(select, tell)
+            result = await self._executor.select_bound(select, set_state)
             if program.expected(view) is not Verdict.VIEW:  # else a one-shot would have read too much
                 return ["answered by a one-shot, of which nothing is kept", *_then(select),
                         f"ran in {_ms(start)} ms: {_count(len(result.rows), 'row')}", show(view.plan)]
         reader, reason = await self._reader(select)
         if reader is None:
-            return await self._by_spark(select, reason, tell)
+            return await self._by_spark(select, reason, set_state)
         return [_answered_by(reader), *_found_there(reader, select), *_then(select),
                 *await self._analyzed(reader, select), *await self._nodes(reader)]
 
@@ -157,9 +157,9 @@ class Explainer:
             lines.append(render.line(d, reader.name) + (f" | {figures}" if figures else ""))
             if d["id"] == leaf:
                 lines += self._read_through(reader, d["bytes"])
-        hits, asked = _counts(self._executor, reader.name)
-        if asked:
-            lines.append(f"{100 * hits / asked:.1f} % of {asked} lookups were answered from shared memory")
+        hits, lookups = _counts(self._executor, reader.name)
+        if lookups:
+            lines.append(f"{100 * hits / lookups:.1f} % of {lookups} lookups were answered from shared memory")
         return lines
 
     def _read_through(self, reader: ViewDef, nbytes: int) -> list[str]:
@@ -172,12 +172,12 @@ class Explainer:
         saves = render.size(nbytes * parts)
         return [f"read in its rows, too: {', '.join(names)} | saves up to {saves} of other readers"] if names else []
 
-    async def _by_spark(self, select: sql.Select, reason: str, tell: Tell | None) -> list[str]:
+    async def _by_spark(self, select: sql.Select, reason: str, set_state: SetState | None) -> list[str]:
         plan = select.view.plan if select.view is not None else sql.as_batch(select).plan
         lines = [f"answered by Spark over a snapshot, not by a view: {reason}", show(plan)]
-        if tell is not None:
+        if set_state is not None:
             start = time.perf_counter()
-            result = await self._executor.select_bound(select, tell)
+            result = await self._executor.select_bound(select, set_state)
             lines.insert(1, f"ran in {_ms(start)} ms: {len(result.rows)} rows")
         return lines
 
@@ -195,9 +195,9 @@ class Explainer:
                     f"{_count(found.num_rows, 'row')} found"]
         seen = await self._executor.ask(Inspect(0, "analyze", reader.name, read))
         graph = {d["id"]: d for d in await self._graph()}
-        asked = "a range" if read.between else _count(len(read.keys), "key")
-        lines = [f"ran in {_ms(start)} ms: {asked} asked of the worker, {_count(seen['rows'], 'row')} found; missing "
-                 f"on the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
+        requested = "a range" if read.between else _count(len(read.keys), "key")
+        lines = [f"ran in {_ms(start)} ms: {requested} asked of the worker, {_count(seen['rows'], 'row')} found; "
+                 f"missing on the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
         for node, visit in sorted(seen["nodes"].items()):
             lines.append(f"  n{node} {graph[node]['does']}: {_count(visit['calls'], 'read')} of "
                          f"{_count(visit['keys'], 'key')}, {_count(visit['rows'], 'row')}, {visit['misses']} missing, "
@@ -228,13 +228,14 @@ class Explainer:
             if not nodes:
                 continue  # an internal view, or one without a reader: other views have its nodes
             leaf, own = nodes[-1], [d for d in nodes if d["views"] == [view.name]]
-            hits, asked = _counts(self._executor, view.name)
+            hits, lookups = _counts(self._executor, view.name)
             failed = next((d["failed"] for d in nodes if d["failed"]), "")
             state, why = ("out of service", failed) if failed else (leaf["state"], leaf["why"])
             kind = "feed" if view.feed else "ad-hoc" if view.adhoc else "view"
             rows.append((view.name, kind, ", ".join(f.name for f in view.key_fields),
                          state, why, leaf["rows"], leaf["bytes"], sum(d["bytes"] for d in own),
-                         asked, f"{100 * hits / asked:.1f}" if asked else None, leaf["misses"], leaf["evictions"]))
+                         lookups, f"{100 * hits / lookups:.1f}" if lookups else None, leaf["misses"],
+                         leaf["evictions"]))
         return ["View", "Kind", "Key", "State", "Why", "Rows", "Bytes", "Bytes_above_too", "Lookups",
                 "Hit_percent", "Misses", "Evictions"], rows
 
@@ -289,13 +290,13 @@ class Explainer:
 
 def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
     """Return the read that a bound SELECT needs from its view; None if no row can match."""
-    asked = select.lookups[0] if select.lookups else None
-    if not isinstance(asked, Range):
+    lookup = select.lookups[0] if select.lookups else None
+    if not isinstance(lookup, Range):
         assert select.view is not None
         keys, nulls = keys_of(select.lookups, select.view.key_fields)
         through = reading(reader, select.view)
         return Read(0, reader.name, keys if through is None else through.of(keys)[0], nulls)
-    between = range_of(asked, reader.key_fields[0])
+    between = range_of(lookup, reader.key_fields[0])
     if between is None:
         return None
     assert select.view is not None
@@ -346,5 +347,5 @@ def _ms(start: float) -> str:
 def _counts(executor: Executor, view: str) -> tuple[int, int]:
     """Return (lookups answered from shared memory or by a kept reply, all lookups) of a view."""
     kept = executor.replies.hits_of()[view]
-    hits, asked = executor.reads.counts(view)
-    return hits + kept, asked + kept
+    hits, lookups = executor.reads.counts(view)
+    return hits + kept, lookups + kept

@@ -12,8 +12,8 @@ from typing import Any
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.core.types import Column, Field, Kind, SqlType, TableDef
 from noria.server.outcomes import ResultSet
-from noria.server.sessions import inspection
-from noria.server.sessions.over_rows import run
+from noria.server.sessions.inspect import inspection
+from noria.server.sessions.inspect.over_rows import run
 from noria.sql.commands import Information
 from noria.sql.statements.foreign_keys import unique_over
 from noria.sql.statements.information import RELATIONS

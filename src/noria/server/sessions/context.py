@@ -1,0 +1,59 @@
+"""The state of a session that its reads, writes and definitions share (`reads`, `writes`, `definitions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from noria.core.errors import SqlError
+from noria.dataflow.messages.packets import Own
+from noria.server.answering.executor import Executor
+from noria.server.outcomes import Client, Warning_
+from noria.server.sessions.locked_tables import LockedTables
+from noria.server.sessions.running import RunningStatement
+from noria.server.sessions.transaction import SessionTransaction
+from noria.server.sessions.transaction_reads import TransactionService
+
+
+class SessionContext(Protocol):
+    """A session, as those modules use it (`session.Session`).
+
+    offset: how far the session's clock is ahead of UTC.  unseen: its writes whose effects some worker may lack.
+
+    text: the text of the last statement, for the program's history.
+    """
+
+    executor: Executor
+    transactions: TransactionService
+    locked: LockedTables
+    running: RunningStatement
+    transaction: SessionTransaction
+    client: Client
+    user: str
+    address: str
+    connection_id: int
+    database: str
+    namespace: str
+    variables: dict[str, Any]
+    warnings: Sequence[Warning_]
+    last_insert_id: int
+    row_count: int
+    offset: timedelta
+    unseen: Own
+    text: str
+
+    def set_status(self) -> None:
+        """Compute the status bits of replies, after a change of the transaction."""
+
+    def noted(self, error: SqlError) -> SqlError:
+        """Return the error, and record it for SHOW WARNINGS."""
+
+    async def commit(self, once: str = "") -> None:
+        """Commit the transaction."""
+
+    def saw_own(self) -> None:
+        """Note what the transaction's commit has written, for the session's next reads."""
+
+
+__all__ = ["SessionContext"]

@@ -1,0 +1,70 @@
+"""The statements of one session that change tables and views: CREATE, ALTER, RENAME, TRUNCATE and DROP.
+
+Keeps true: a definition commits the session's transaction first.  It changes no table that another transaction has
+changed or locked, and its reply is sent when all front ends on this host have the new version of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from noria.control.catalog.origin import made_by
+from noria.control.ddl.change import ChangeResult
+from noria.dataflow.transactions.wait_graph import Weight
+from noria.server.answering import zones
+from noria.server.outcomes import Ok
+from noria.server.sessions.context import SessionContext
+from noria.sql import commands as sql
+from noria.sql.query.relations.view_warnings import warnings_of
+from noria.sql.text.databases import NOWHERE, namespace_of
+
+
+async def run(session: SessionContext, command: sql.Command) -> Ok:
+    """Commit, wait for other transactions and locks, change the program, and wait for the front ends."""
+    if isinstance(command, sql.Truncate):
+        session.transaction.check_write()
+    if session.offset and isinstance(command, sql.AlterTable):
+        zones.refuse_converting(command)
+    if isinstance(command, sql.CHECKED_KEYS) and not session.variables["foreign_key_checks"]:
+        command = replace(command, foreign_key_checks=False)
+    await session.commit()
+    tables = _tables_changed(session, command)
+    for name in tables:
+        session.executor.locks.check_own(session.connection_id, name)
+    if session.executor.locks.busy and tables:
+        await session.locked.admit(tables, True, session.transaction, session.variables, Weight.DEFINITION)
+    change = await _defined(session, command)
+    await session.executor.wait_for_front_ends()
+    if isinstance(command, sql.DropDatabase) and session.namespace == namespace_of(command.name):
+        session.database, session.namespace = "", NOWHERE
+    unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
+    return Ok(change.affected, warnings=(*change.warnings, *unreadable))
+
+
+async def _defined(session: SessionContext, command: sql.Command) -> ChangeResult:
+    """Change the program when no transaction has changed or locked the tables, and those have ended that have read
+    them by now.  ALTER TABLE only waits for those that are open now: it may take long, and later ones that still
+    use the old definition get error 1412."""
+    wait_s, tables = float(session.variables["lock_wait_timeout"]), _tables_changed(session, command)
+    session.running.set_state("Waiting for table metadata lock")
+    async with AsyncExitStack() as stack:
+        await session.locked.enter_alone(stack, tables, wait_s)
+        session.running.set_state("")
+        if isinstance(command, sql.AlterTable):
+            await stack.aclose()
+        with made_by(f"{session.user}@{session.address}", session.text):
+            return await session.executor.program.define(command)
+
+
+def _tables_changed(session: SessionContext, command: sql.Command) -> Sequence[str]:
+    """The names of the tables that the command redefines, empties or drops."""
+    if not isinstance(command, sql.DropDatabase):
+        return sql.tables_changed(command)
+    catalog = session.executor.program.catalog
+    return [t.name for t in catalog.tables() if namespace_of(catalog.databases.split(t.name)[0])
+            == namespace_of(command.name)]
+
+
+__all__ = ["run"]

@@ -1,0 +1,129 @@
+"""The SELECTs of one session that wait: for locks, for the session's own writes, for a worker or for Spark.
+
+Keeps true: a SELECT sees the session's acknowledged writes.  Within a transaction it sees the rows that the isolation
+level demands: from views if they have them, else from the tables themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from noria.core.errors import SqlError
+from noria.core.errors.codes import TABLE_DEF_CHANGED
+from noria.core.limits import VIEW_BINDS
+from noria.plan.view import ViewDef
+from noria.server.answering import zones
+from noria.server.answering.first_state_progress import how_far
+from noria.server.answering.statements import CachedStatement
+from noria.server.outcomes import ResultSet
+from noria.server.sessions.context import SessionContext
+from noria.server.sessions.running import hinted_ms
+from noria.sql import commands as sql
+
+
+async def within(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
+    """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
+    assert compiled.view is not None, "a SELECT that is answered directly has a view"
+    await session.locked.admit_read_of(compiled.view, session.transaction, session.variables)
+    await see_own(session)
+    found = await limited(session, _bound(session, compiled.select(values), compiled, values))
+    session.warnings = found.warnings
+    return found
+
+
+async def in_time(session: SessionContext, answer: Awaitable[ResultSet], view: ViewDef) -> ResultSet:
+    """Answer a SELECT outside transactions that has begun, once no lock on a table forbids it."""
+    try:
+        await session.locked.admit_read_of(view, session.transaction, session.variables)
+    except BaseException:
+        if asyncio.iscoroutine(answer):
+            answer.close()  # it has not begun
+        raise
+    result = await limited(session, answer)
+    session.warnings = result.warnings
+    return result
+
+
+async def limited(session: SessionContext, answer: Awaitable[ResultSet]) -> ResultSet:
+    """Return the answer.  If the SELECT takes longer than its limit, the session stops it."""
+    hinted = hinted_ms(session.running.text)
+    limit = int(session.variables["max_execution_time"]) if hinted is None else hinted
+    session.running.limit(limit, session.executor.away(), partial(_how_far, session))
+    return await answer
+
+
+async def _how_far(session: SessionContext, view: str) -> str:
+    return how_far(view, await session.executor.builds())
+
+
+async def select_after_own(session: SessionContext, compiled: CachedStatement, values: Sequence[Any],
+                           view: str, worker: int | None) -> ResultSet:
+    """Run a SELECT after the view's worker has this session's own writes."""
+    await see_own(session, view, worker)
+    answer = session.executor.select(compiled, values, session.client.keeps, session.running.set_state)
+    return answer if isinstance(answer, ResultSet) else await answer
+
+
+async def see_own(session: SessionContext, view: str = "", worker: int | None = None) -> None:
+    """Wait until the view on this worker has this session's writes.  Default: all views on all workers."""
+    unseen = session.unseen
+    if not unseen:
+        return
+    session.running.set_state("waiting for its own writes")
+    await session.executor.catch_up(unseen, view, worker)
+    if not view and session.unseen is unseen:
+        session.unseen = {}
+
+
+async def select(session: SessionContext, command: sql.Select) -> ResultSet:
+    """Answer a SELECT in the session's time zone."""
+    await session.locked.admit_read(command, session.transaction, session.variables)
+    await see_own(session)
+    if not session.offset:
+        return await _bound(session, command)
+    in_utc = await _bound(session, zones.in_utc(command, session.offset))
+    return zones.shown(in_utc, session.offset)
+
+
+async def select_locking(session: SessionContext, command: sql.LockingSelect) -> ResultSet:
+    """Answer SELECT … FOR UPDATE or FOR SHARE in the session's time zone."""
+    await session.locked.admit_locking(command, session.transaction, session.variables)
+    await see_own(session)
+    if session.offset:
+        grouped = command.grouped and zones.in_utc(command.grouped, session.offset)
+        command = replace(command, select=zones.in_utc(command.select, session.offset), grouped=grouped)
+    session.running.set_state("waiting for the worker")
+    try:
+        found = await session.transaction.select_locking(command)
+    finally:
+        session.set_status()
+    return zones.shown(found, session.offset) if session.offset else found
+
+
+async def _bound(session: SessionContext, command: sql.Select, compiled: CachedStatement | None = None,
+                 values: Sequence[Any] = ()) -> ResultSet:
+    """Answer a SELECT.  compiled, values: of a text that is known; then its view need not be looked for."""
+    for _ in range(VIEW_BINDS):
+        try:
+            found = await session.transaction.select(command)
+        finally:
+            session.set_status()
+        if found is not None:
+            if compiled is not None:
+                session.transactions.fill_beside(compiled, values)
+            return found
+        if compiled is None:
+            found = await session.executor.select_bound(command, session.running.set_state)
+        else:
+            answer = session.executor.select(compiled, values, False, session.running.set_state)
+            found = answer if isinstance(answer, ResultSet) else await answer
+        if not session.transaction.is_outdated(command):  # nobody wrote the tables while it was answered
+            return found
+    raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+
+
+__all__ = ["in_time", "limited", "see_own", "select", "select_after_own", "select_locking", "within"]

@@ -1,0 +1,98 @@
+"""The INSERTs, UPDATEs and DELETEs of one session, each by itself or within the session's transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from noria.control.catalog.origin import made_by
+from noria.core.errors import SqlError, not_supported
+from noria.core.errors.codes import UNKNOWN_ERROR
+from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.runtime.link.link import WorkerGone
+from noria.runtime.transactions.own_writes import together
+from noria.server.answering.zeros import refuse_zero
+from noria.server.outcomes import Ok, Outcome, PendingOutcome
+from noria.server.sessions.context import SessionContext
+from noria.server.sessions.counting import counted
+
+
+async def run(session: SessionContext, command: Insert | Update | Delete) -> Outcome:
+    """Run a write and wait for its outcome."""
+    await session.locked.admit_write(command, session.transaction, session.variables)
+    transaction = session.transaction
+    if transaction.active or transaction.is_checked(command):
+        return await _within(session, command)
+    if session.executor.program.may_rewrite(command) and (done := await _rewrite(session, command)) is not None:
+        return written(session, command, done)
+    later = submit(session, command)
+    await session.running.written(later.future)
+    return later.then(later.future)
+
+
+async def _rewrite(session: SessionContext, command: Update | Delete) -> asyncio.Future[Any] | None:
+    _check_write(session, command.table)
+    with made_by(f"{session.user}@{session.address}", session.text):
+        return await session.executor.rewrite(command, session.offset, session.running.set_state)
+
+
+def _check_write(session: SessionContext, table: str) -> None:
+    session.executor.locks.check_own(session.connection_id, table)
+    session.transaction.check_write()
+
+
+async def _within(session: SessionContext, command: Insert | Update | Delete) -> Ok:
+    """Run a write within the transaction."""
+    _check_write(session, command.table)
+    _refuse_zero(session, command)
+    program = session.executor.program
+    if program.may_rewrite(command) and await program.is_large(command):
+        raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table",
+                            "run it without a transaction, or give a condition on an index")
+    session.running.set_state("waiting for the worker")
+    try:
+        if session.transaction.active:
+            return _applied(session, command, await session.transaction.write(command, session.offset))
+        return _applied(session, command, await session.transaction.write_alone(command, session.offset))
+    finally:
+        session.saw_own()
+
+
+def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:
+    if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
+        refuse_zero(command, session.executor.program.table(command.table))
+
+
+def submit(session: SessionContext, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
+    """Begin a write without a transaction."""
+    _check_write(session, command.table)
+    _refuse_zero(session, command)
+    wait_s = float(session.variables["innodb_lock_wait_timeout"])
+    return PendingOutcome(session.executor.submit(command, session.offset, wait_s=wait_s),
+                          partial(written, session, command))
+
+
+def written(session: SessionContext, command: Insert | Update | Delete, done: asyncio.Future[Any]) -> Ok:
+    """Return the outcome of a finished write, and note it as one whose effects some worker may lack."""
+    try:
+        result = session.executor.result_of(done)
+    except WorkerGone as e:
+        raise session.noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
+    except SqlError as e:
+        raise session.noted(e) from None
+    if own := session.executor.written(done):
+        session.unseen = together(session.unseen, own)
+    return _applied(session, command, result)
+
+
+def _applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult) -> Ok:
+    session.warnings = ()
+    if result.last_insert_id:
+        session.last_insert_id = result.last_insert_id
+    affected, info = counted(command, result, session.client.found_rows)
+    session.row_count = affected
+    return Ok(affected, result.insert_id, (), info)
+
+
+__all__ = ["run", "submit", "written"]
