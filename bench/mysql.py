@@ -222,7 +222,8 @@ class NoriaServer(Server):
                 return
         raise SystemExit(f"noria did not start; its log ends:\n{Path(log.name).read_text()[-2000:]}")
 
-    def load(self, data: Data) -> None:
+    def load(self, data: Data, warm: bool = True) -> None:
+        """warm: read every story once, so that the view has it."""
         import noria
 
         with noria.connect(self.http) as db:
@@ -234,7 +235,8 @@ class NoriaServer(Server):
             for at in range(0, len(users), 50_000):
                 part = slice(at, at + 50_000)
                 db.table("votes").insert(pa.table({"story_id": data.votes[part], "user": users[part]}))
-            db.view("StoriesWithVC").lookup_many(np.arange(1, data.stories + 1).tolist())
+            if warm:
+                db.view("StoriesWithVC").lookup_many(np.arange(1, data.stories + 1).tolist())
 
     def stop(self) -> None:
         if self._process is not None:

@@ -92,7 +92,8 @@ def test_each_process_that_works_on_it_dies(served: Served) -> None:
     """A view by a new key waits for its index, through all of this."""
     statement = Statement(served, "CREATE VIEW of_b AS SELECT id, b FROM v WHERE b = ?")
     made_by_spark(served, statement)
-    [*_, batch] = re.findall(r"batch process \d+, JVM process (\d+)", served.log())
+    [*_, batch] = until("the batch driver is ready",
+                        lambda: re.findall(r"batch process \d+, JVM process (\d+)", served.log()))
     os.kill(int(batch), signal.SIGKILL)
     until("the JVM is gone", lambda: not alive(int(batch)))
     made_by_spark(served, statement)

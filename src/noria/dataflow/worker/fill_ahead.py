@@ -68,13 +68,14 @@ class FillAhead:
         self._current: Node | None = None
         self.rows = FIRST_ROWS
 
-    def missed(self, view: str, keys: int) -> None:
-        """Count keys that clients have asked the worker for, because they were missing."""
+    def missed(self, view: str, reads: int) -> None:
+        """Count reads by key that shared memory could not answer. One read may be of many keys, as `noria verify`
+        sends it."""
         if not self.limit:
             return
         if view not in self._misses and len(self._misses) > MOST_VIEWS:
             self._misses.clear()  # most are of views that were dropped
-        self._misses[view] += keys
+        self._misses[view] += reads
         if (misses := self._misses[view]) >= FILL_AHEAD_MISSES:
             self._many[view] = misses
 

@@ -232,7 +232,8 @@ class Worker:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
             with self.engine.lookups.bounded(e):
-                self.fill_ahead.missed(body.view, len(body.keys))
+                if body.between is None:
+                    self.fill_ahead.missed(body.view, 1)
                 return self._reading.read(body)
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
@@ -242,7 +243,7 @@ class Worker:
 
     def _read_many(self, body: packets.ReadMany, e: Envelope) -> packets.Packet:
         for alike in body.alike:
-            self.fill_ahead.missed(alike.view, len(alike.keys))
+            self.fill_ahead.missed(alike.view, len(alike.requests))
         return self._reading.many(body, lambda r: self._again(replace(e, body=r)))
 
     def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
