@@ -17,7 +17,7 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.server.mysql.codec import Packet
-from noria.server.mysql.session import Conversation, Waiting
+from noria.server.mysql.session import Conversation, PendingReply
 from simulated.server import Simulated
 
 TABLES = (
@@ -57,7 +57,7 @@ class Connection:
         if self.lost:
             raise Lost
         reply = self._conversation.command(b"\x03" + text.encode())
-        if isinstance(reply, Waiting):
+        if isinstance(reply, PendingReply):
             answer, gone = asyncio.ensure_future(reply.awaitable), asyncio.ensure_future(self._front.gone.wait())
             try:
                 await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)

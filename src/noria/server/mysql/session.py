@@ -10,8 +10,8 @@ packet that has no meaning in the current state ends the conversation with an er
 conversation as it was.
 
 The session runs the statements (`server/outcomes.py`).  If it answers at once, the reply is encoded at once, and kept
-if the result stands on a view's entry.  Otherwise `receive` returns `Waiting`, and the caller must settle that before
-it passes another packet.
+if the result stands on a view's entry.  Otherwise `receive` returns `PendingReply`, and the caller must settle that
+before it passes another packet.
 
 A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status.  So all
 three are part of a kept reply's key: `(text, form)` or `(statement, parameters, form)`.  A text means something else in
