@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,17 @@ def test_a_key_of_very_many_rows_is_left_to_its_readers(db: Building, monkeypatc
     db.define(f"CREATE VIEW by_author AS {VIEWS['by_author']}")
     db.change(packets.Write((Insert("stories", (0, 1, 2), tuple((i, 7, "") for i in range(1000, 1100))),)))
     monkeypatch.setattr(lookups, "LONG_LOOKUP_ROWS", 50)
+    tried = Counter[int]()
+    read = Engine.read
+
+    def counted(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:
+        tried.update(keys[0].tolist())
+        return read(engine, view, keys, nulls)
+
+    monkeypatch.setattr(Engine, "read", counted)
     miss(db, "by_author")
     db.idle()
+    assert 0 < tried[7] <= 10, "it is tried once, with ever fewer other keys"
     view = view_of(db.worker.engine.readers["by_author"])
     keys = set(view.present()[0].tolist())
     assert keys >= {i for i in range(120) if any(j % 9 for j in range(i, STORIES, 120))} - {7} and 7 not in keys
@@ -156,4 +166,27 @@ def test_slices_are_small_at_first_and_between_packets(db: Building) -> None:
     db.define(f"CREATE VIEW by_id AS {VIEWS['by_id']}")
     miss(db, "by_id")  # each in a step of its own
     assert FILL_AHEAD_MISSES < present(db, "by_id") <= FILL_AHEAD_MISSES + fill_ahead.FIRST_ROWS
+    validate(db.worker.engine)
+
+
+def test_a_key_that_takes_too_long_is_left_to_its_readers(db: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of this worker goes on by a millisecond with each look."""
+    db.define(f"CREATE VIEW by_id AS {VIEWS['by_id']}")
+    monkeypatch.setattr(fill_ahead, "READ_MS", 1)
+    monkeypatch.setattr(fill_ahead, "MOST_LARGE", 20)
+    miss(db, "by_id")
+    db.idle()
+    assert present(db, "by_id") == FILL_AHEAD_MISSES and not db.worker.fill_ahead.has_work()
+    assert db.worker.engine.work is None
+    validate(db.worker.engine)
+
+
+def test_a_table_that_was_renamed_is_scanned_by_its_new_name(db: Building) -> None:
+    db.define(f"CREATE VIEW by_author AS {VIEWS['by_author']}")
+    stories = db.store.tables()["stories"]
+    renamed = replace(stories, name="posts")
+    assert db.change(packets.Migrate((packets.AlterTable(renamed),), ())).error is None
+    miss(db, "by_author")
+    db.idle()
+    assert present(db, "by_author") >= FILL_AHEAD_MISSES + 119
     validate(db.worker.engine)

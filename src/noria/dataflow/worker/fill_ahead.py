@@ -4,22 +4,22 @@
         ──► a slice of such a table ──► the keys of its rows that the view lacks ──► one upquery
 
 Keeps true: memory used stays below a share of the limit, so that nothing is evicted for these keys. A key that no row
-of the table has is not filled. A slice is as long as a turn permits. Keys are filled as a read fills them, so whatever
-holds of reads holds here.
+of the table has is not filled. A slice is as long as a turn permits; a key that takes longer, or more memory than one
+request may, is left to its readers. Keys are filled as a read fills them, so whatever holds of reads holds here.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from noria.core.batch import Codes
 from noria.core.errors import InvariantViolation, SqlError
+from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.limits import FILL_AHEAD_MISSES, FILL_AHEAD_SHARE, FILL_AHEAD_SLICE_MS, NULL_CODE
 from noria.dataflow.backfill.pace import Pace
 from noria.dataflow.engine import memory_limit
@@ -31,17 +31,19 @@ from noria.dataflow.graph.nodes import Columns, Node, RemoteRowsNeeded, Untracea
 from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.ranges import sources
-from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.graph.request_limits import RequestLimits
 
 FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
 MOST_VIEWS = 10_000  # whose misses are counted
+MOST_LARGE = 1_000  # keys of one view that are left to their readers; with more, the view is
+READ_MS = 50  # at most for one upquery; it takes FILL_AHEAD_SLICE_MS as a rule
 
 
 @dataclass
 class _Fill:
     """The filling of one view. `bases`: what is left to scan, each a base table's node with the columns of the key.
     `after`: the place in the first of these. `rows`: scanned so far; `present`: the view's keys after the last slice.
-    `over`: all is scanned, or memory is short."""
+    `large`: keys that are left to their readers. `over`: all is scanned, or memory is short."""
 
     view: str
     bases: deque[tuple[Node, Columns]]
@@ -49,6 +51,7 @@ class _Fill:
     after: bytes | None = None
     rows: int = 0
     present: int = 0
+    large: set[tuple[int, ...]] = field(default_factory=set)
     over: bool = False
 
     def percent(self) -> float:
@@ -130,8 +133,12 @@ class FillAhead:
             bases = list(dict.fromkeys(_origins(node, self._engine.reads[node])))
         except Untraceable:
             bases = []
-        total = sum(self._engine.store.row_count(_table(base)) for base, _ in bases)
-        return _Fill(name, deque(bases), total, over=not bases)
+        tables = [table for base, _ in bases if (table := self._table(base)) is not None]
+        return _Fill(name, deque(bases), sum(map(self._engine.store.row_count, tables)), over=not bases)
+
+    def _table(self, base: Node) -> str | None:
+        """The present name of a base table; None if it was dropped."""
+        return next((name for name, bases in self._engine.bases.items() if base in bases), None)
 
     def _room(self) -> int:
         """How many bytes may still be used."""
@@ -142,48 +149,70 @@ class FillAhead:
     def _slice(self, node: Node, fill: _Fill) -> int:
         """Scan the next rows and fill their keys. Returns the number of rows."""
         engine, (base, cols) = self._engine, fill.bases[0]
-        table = next((name for name, bases in engine.bases.items() if base in bases), None)
-        if table is None:
+        if (table := self._table(base)) is None:
             fill.over = True
             return 0
-        pace, rows = Pace(engine.clock, engine.processor), 0
+        pace = Pace(engine.clock, engine.processor)
         counted = [(n.stats, n.stats.asked, n.stats.misses) for n in ancestors(node)]
         try:
-            found, after = engine.store.scan(table, fill.after, self.rows, frozenset(cols))
-            rows = len(found)
-            self._read(node, fill.view, np.ascontiguousarray(found.columns[list(cols)]))
+            rows, after = engine.store.scan(table, fill.after, self.rows, frozenset(cols))
+            self._fill(node, fill, np.ascontiguousarray(rows.columns[list(cols)]))
         except (InvariantViolation, StoreBroken):
             raise
-        except LongLookup:
-            if self.rows > 1:
-                self.rows //= 2
-                return rows  # they are scanned again; one key with very many rows is left to its readers
         except (SqlError, RemoteRowsNeeded):  # reads of the view will report it
             fill.over = True
+            return 0
         except Exception as bug:  # its readers will meet it; nothing that was filled in part is kept
             self._unforeseen(bug)
             engine.forget_partial(ancestors(node))
             fill.over = True
+            return 0
         finally:
             for stats, asked, misses in counted:
                 stats.asked, stats.misses = asked, misses
-        if not fill.over:
-            self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
-            fill.rows, fill.after = fill.rows + rows, after
-            if after is None:
-                fill.bases.popleft()
-                fill.over = not fill.bases
-        return rows
+        self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
+        fill.rows, fill.after = fill.rows + len(rows), after
+        if after is None:
+            fill.bases.popleft()
+        fill.over = not fill.bases or len(fill.large) > MOST_LARGE
+        return len(rows)
 
-    def _read(self, node: Node, view: str, keys: Codes) -> None:
-        """Fill those of these keys that are missing."""
-        keys = np.ascontiguousarray(keys[:, (keys != NULL_CODE).all(axis=0)])
+    def _fill(self, node: Node, fill: _Fill, keys: Codes) -> None:
+        """Fill those of these keys that are missing: all in one upquery, or if that is too large, half of them each."""
+        keys = keys[:, (keys != NULL_CODE).all(axis=0)]
         if keys.shape[1]:
-            keys = distinct(keys)
-            keys = np.ascontiguousarray(keys[:, node.missing(self._engine.reads[node], keys)])
-        if keys.shape[1]:
-            with self._engine.lookups.bounded():
-                self._engine.read(view, keys)
+            keys = distinct(np.ascontiguousarray(keys))
+            missing = node.missing(self._engine.reads[node], keys)
+            if fill.large:
+                missing &= [tuple(key) not in fill.large for key in keys.T.tolist()]
+            keys = keys[:, missing]
+        parts = [keys]
+        while parts:
+            some = np.ascontiguousarray(parts.pop())
+            half = some.shape[1] // 2
+            if not some.shape[1] or self._read(fill.view, some):
+                continue
+            if half:
+                parts += [some[:, half:], some[:, :half]]
+            else:
+                fill.large.add(tuple(some[:, 0].tolist()))
+
+    def _read(self, view: str, keys: Codes) -> bool:
+        """Fill keys by one upquery. False if it is larger than one may be here."""
+        engine = self._engine
+        engine.work = RequestLimits(engine.clock, READ_MS, processor=engine.processor)
+        try:
+            with engine.lookups.bounded():
+                engine.read(view, keys)
+        except LongLookup:
+            return False
+        except SqlError as error:
+            if error.code != QUERY_TIMEOUT.number:
+                raise
+            return False
+        finally:
+            engine.work = None
+        return True
 
 
 def _origins(node: Node, cols: Columns) -> list[tuple[Node, Columns]]:
@@ -197,9 +226,3 @@ def _origins(node: Node, cols: Columns) -> list[tuple[Node, Columns]]:
             raise Untraceable(node, "its key derives from several tables together")
         found += _origins(node.parents[need.port], need.cols)
     return found
-
-
-def _table(base: Node) -> str:
-    op: Any = base.op
-    assert isinstance(op, Base)
-    return op.table.name

@@ -231,9 +231,9 @@ class Worker:
     def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
+            if body.between is None:
+                self.fill_ahead.missed(body.view, 1)
             with self.engine.lookups.bounded(e):
-                if body.between is None:
-                    self.fill_ahead.missed(body.view, 1)
                 return self._reading.read(body)
         except LongLookup as wanted:
             self.engine.lookups.wait(e, wanted)
