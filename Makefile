@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test fuzz boundaries cluster soak simulate workers leaks chaos chaos-transactions fuzz-protocols memory-sweep wheel offline docs lint types bench clean
+.PHONY: setup demo test test-long fuzz boundaries cluster soak simulate workers leaks chaos chaos-transactions fuzz-protocols memory-sweep wheel offline docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -10,8 +10,13 @@ demo:
 	@bash scripts/setup.sh run
 	@.venv/bin/noria demo
 
+# All but the tests that are marked `long`.
 test: setup
-	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q $(PYTEST_ARGS)
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not long" --durations=25 $(PYTEST_ARGS)
+
+# The tests that are marked `long`: the same behaviour at more length, in processes, programs and faults.
+test-long: setup
+	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m long --durations=25 $(PYTEST_ARGS)
 
 # Thousands of random cases against MariaDB (Debian's mariadb-server): about half a second each.
 FUZZ_CASES ?= 4000
@@ -107,7 +112,7 @@ lint: setup
 	@$(PYTHON) -m ruff check src tests bench scripts examples
 
 types: setup
-	@$(PYTHON) -m mypy
+	@$(PYTHON) -m mypy --num-workers 2
 
 # Every figure of bench/RESULTS.md, about ten minutes.
 bench: setup

@@ -72,7 +72,7 @@ need_venv() {
     say "virtual environment .venv ($($python --version))"
     [ -x .venv/bin/python ] || $python -m venv .venv
     say "dependencies (about 700 MB unpacked, most of it Spark; some minutes on a slow line)"
-    install '.[demo]'
+    if [ "${1:-}" = run ]; then install '.[demo]'; else install '.[demo,dev]'; fi
 }
 
 install() { # this package and what it depends on; a line every two seconds, for pip says little
@@ -101,9 +101,20 @@ zookeeper_for_tests() { # optional: without it, the tests of servers that stand 
     [ -e /usr/share/java/zookeeper.jar ]
 }
 
-prepared() { # kernels, once for each version of the sources; Java's classes, once: quick when done
+prepared() { # kernels, once for each version of the sources; Java's classes, once, beside them: quick when done
+    .venv/bin/python -m noria.spark.hosting.archive >.venv/.noria-archive.log 2>&1 &
+    local archive=$! began=$SECONDS reported=$SECONDS
     .venv/bin/python -m noria.kernels.making
-    .venv/bin/python -m noria.spark.hosting.archive
+    while kill -0 $archive 2>/dev/null; do
+        sleep 0.2
+        [ $((SECONDS - reported)) -ge 2 ] || continue
+        reported=$SECONDS
+        if [ -t 2 ]; then printf '\r\033[1mset-up:\033[0m a class archive for Spark: %s s ' $((SECONDS - began)) >&2
+        else say "a class archive for Spark: $((SECONDS - began)) s"; fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+    wait $archive || true
+    grep '^no class archive' .venv/.noria-archive.log || true
 }
 
 # The place is part of the stamps: an editable install points at its checkout.
@@ -112,8 +123,9 @@ is_done() { [ "$(cat ".venv/.noria-$1" 2>/dev/null)" = "$key" ] && [ -x .venv/bi
 
 if ! is_done run; then
     need_java
-    need_venv
+    need_venv "${1:-}"
     echo "$key" >.venv/.noria-run
+    [ "${1:-}" = run ] || echo "$key" >.venv/.noria-dev
     changed=yes
 fi
 [ "$(java_version)" -ge 17 ] || need_java
@@ -123,7 +135,7 @@ if [ "${1:-}" = run ] || is_done tests; then
     exit 0
 fi
 say "what tests need beside it"
-install '.[dev]'
+is_done dev || install '.[dev]'
 if ! mariadb_for_comparison; then
     say "MariaDB's programs and sysbench, for comparisons (optional)"
     # The -core packages bring the programs without a service that starts by itself.
