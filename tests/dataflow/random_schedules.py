@@ -16,9 +16,11 @@ from reference.table_views import TableViews
 
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
         views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
-        cuts: float = 0.0, tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
+        cuts: float = 0.0, fills: float = 0.0,
+        tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
     """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory."""
+    evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory; fills: how many
+    fill keys of a view that nobody has asked for."""
     rng = random.Random(seed)
     tables = tables_of(rng)
     views = views_of(rng, tables)
@@ -53,6 +55,10 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
                     cluster.once(rng.choice([*views, *late]))
             elif x < 0.4 + evictions:
                 cluster.random_evict()
+            elif x < 0.4 + evictions + fills:
+                name = rng.choice(views).name
+                for rig in cluster.rigs:
+                    rig.fill_ahead(rng, name)
             else:
                 cluster.deliver()
             if rng.random() < 0.1:

@@ -38,6 +38,7 @@ from noria.dataflow.messages.peer_messages import (
     ExchangeDelta,
     ExchangesBroken,
     HoldEviction,
+    KeysToFill,
     Message,
     MorePieces,
     RowsPiece,
@@ -55,7 +56,8 @@ NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
 
 class Exchanges:
     """This worker (number `worker`) among `workers`. `send`: appends a message to the channel to a worker.
-    `incarnation`: how often it was started; answers to requests of earlier lives are ignored."""
+    `incarnation`: how often it was started; answers to requests of earlier lives are ignored. `keys_to_fill`:
+    receives the keys of this worker that other workers found."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
@@ -71,6 +73,7 @@ class Exchanges:
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
         self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
+        self.keys_to_fill: Callable[[KeysToFill], None] = lambda message: None
         others = [w for w in range(workers) if w != worker]
         self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
@@ -132,6 +135,17 @@ class Exchanges:
         for g in self.gathers():
             yield from g.held()
         yield from self.waiting.held()
+
+    def sort_keys(self, node: Node, key: Columns, keys: Codes) -> Codes:
+        """Send each of these keys of a reader to the worker that owns it (`KeysToFill`). Returns those owned here."""
+        fields = [node.fields[c] for c in key]
+        at = [key.index(c) for c in node.parts[0]]
+        whose = owners(np.ascontiguousarray(keys[at]), [fields[i] for i in at], self.workers, self._engine.symbols)
+        for w in range(self.workers):
+            if w != self.worker and (theirs := whose == w).any():
+                some = Batch.of(np.ascontiguousarray(keys[:, theirs]))
+                self._send(w, KeysToFill(node.id, self._values.packed(some, fields)))
+        return np.ascontiguousarray(keys[:, whose == self.worker])
 
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:

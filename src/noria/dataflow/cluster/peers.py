@@ -35,6 +35,7 @@ from noria.dataflow.messages.peer_messages import (
     ExchangeDelta,
     ExchangesBroken,
     HoldEviction,
+    KeysToFill,
     Marker,
     MarkerReply,
     Message,
@@ -171,6 +172,8 @@ class Peers:
             self.shards.broken(sender, message)
         elif isinstance(message, HoldEviction):
             self.shards.kept_for(sender, message.keep)
+        elif isinstance(message, KeysToFill):
+            self.shards.keys_to_fill(message)
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:

@@ -162,9 +162,18 @@ class HoldEviction:
     keep: bool
 
 
+@dataclass(frozen=True)
+class KeysToFill:
+    """Keys of the view whose reader is this node, which the receiver owns and may fill before clients ask for them
+    (`fill_ahead.py`). No answer."""
+
+    node: int
+    keys: EncodedRows
+
+
 Message = (ExchangeDelta | RowsRequest | RowsReply | RowsPiece | MorePieces | TableLookup | TableLookupReply
            | EvictedKeys | WorkerRestarted | TableLoaded | ExchangesBroken | Marker | MarkerReply
-           | HoldEviction)
+           | HoldEviction | KeysToFill)
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> EncodedRows:
