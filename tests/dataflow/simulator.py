@@ -182,7 +182,7 @@ class Cluster:
         elif isinstance(message, HoldEviction):
             rig.shards.kept_for(c[0], message.keep)
         elif isinstance(message, KeysToFill):
-            rig.shards.keys_to_fill(message)
+            rig.shards.found_keys.receive(message)
         elif isinstance(message, TableLoaded):
             rig.shards.loaded(c[0], message.table)
         elif isinstance(message, ExchangesBroken):

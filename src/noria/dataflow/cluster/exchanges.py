@@ -25,6 +25,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
 from noria.dataflow.cluster import pending
 from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, asks_by
+from noria.dataflow.cluster.found_keys import FoundKeys
 from noria.dataflow.cluster.frontier import FrontierRequests
 from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, asked_of, end
 from noria.dataflow.engine.engine import Engine
@@ -38,7 +39,6 @@ from noria.dataflow.messages.peer_messages import (
     ExchangeDelta,
     ExchangesBroken,
     HoldEviction,
-    KeysToFill,
     Message,
     MorePieces,
     RowsPiece,
@@ -56,8 +56,7 @@ NO_KEY = np.empty((0, 1), np.int64)  # the only key of no columns
 
 class Exchanges:
     """This worker (number `worker`) among `workers`. `send`: appends a message to the channel to a worker.
-    `incarnation`: how often it was started; answers to requests of earlier lives are ignored. `keys_to_fill`:
-    receives the keys of this worker that other workers found."""
+    `incarnation`: how often it was started; answers to requests of earlier lives are ignored."""
 
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
@@ -73,7 +72,7 @@ class Exchanges:
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
         self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
-        self.keys_to_fill: Callable[[KeysToFill], None] = lambda message: None
+        self.found_keys = FoundKeys(engine, worker, workers, send)
         others = [w for w in range(workers) if w != worker]
         self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
 
@@ -135,17 +134,6 @@ class Exchanges:
         for g in self.gathers():
             yield from g.held()
         yield from self.waiting.held()
-
-    def sort_keys(self, node: Node, key: Columns, keys: Codes) -> Codes:
-        """Send each of these keys of a reader to the worker that owns it (`KeysToFill`). Returns those owned here."""
-        fields = [node.fields[c] for c in key]
-        at = [key.index(c) for c in node.parts[0]]
-        whose = owners(np.ascontiguousarray(keys[at]), [fields[i] for i in at], self.workers, self._engine.symbols)
-        for w in range(self.workers):
-            if w != self.worker and (theirs := whose == w).any():
-                some = Batch.of(np.ascontiguousarray(keys[:, theirs]))
-                self._send(w, KeysToFill(node.id, self._values.packed(some, fields)))
-        return np.ascontiguousarray(keys[:, whose == self.worker])
 
     # -------------------------------------------------------------- pulls
     def gather(self, node: Node, cols: Columns, keys: Codes) -> None:

@@ -173,7 +173,7 @@ class Peers:
         elif isinstance(message, HoldEviction):
             self.shards.kept_for(sender, message.keep)
         elif isinstance(message, KeysToFill):
-            self.shards.keys_to_fill(message)
+            self.shards.found_keys.receive(message)
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:

@@ -81,7 +81,7 @@ class FillAhead:
         self._waits = False  # an upquery, for other workers' rows
         self.rows = FIRST_ROWS
         if shards is not None:
-            shards.keys_to_fill = self.receive
+            shards.found_keys.receive = self.receive
 
     def missed(self, view: str, reads: int) -> None:
         """Count reads by key that shared memory could not answer. One read may be of many keys, as `noria verify`
@@ -228,7 +228,7 @@ class FillAhead:
             return keys
         keys = distinct(np.ascontiguousarray(keys))
         shards = self._shards
-        return keys if shards is None else shards.sort_keys(node, self._engine.reads[node], keys)
+        return keys if shards is None else shards.found_keys.to_owners(node, self._engine.reads[node], keys)
 
     def _fill(self, view: str, node: Node, keys: Codes, tries: int = 1) -> None:
         """Fill those of these keys that are missing: all in one upquery, or if that is too large, half of them each.
