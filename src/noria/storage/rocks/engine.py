@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -60,6 +61,7 @@ _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # per family: with two, all commits wait if one buffer fills while the other is flushed
 _BYTES_PER_SYNC = 2**20  # of table files: else commits wait while megabytes of them are synced
 BLOOM_BITS = 10  # per key: about one look-up of an absent key in a hundred reads a block
+_PART_BYTES = 4096  # of a file's index and filter, which are read in parts
 Found = TypeVar("Found")
 
 
@@ -81,11 +83,24 @@ class RocksMemory:
                    min(cls.family_buffer_bytes, share // 2))
 
 
-def table_options(options: Options | None = None) -> Options:
-    """The options that determine how files on disk look; Spark's tasks write theirs with the same."""
+def table_options(options: Options | None = None, cache: Cache | None = None) -> Options:
+    """The options that determine how files on disk look; Spark's tasks write theirs with the same.
+
+    Filters and indexes are partitioned.  The cache has 64 shards, and the filter of a file with two million keys
+    (2.5 MB) exceeds a shard: as one block it would be read anew for each look-up.
+    """
     options = options or Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_bytes_per_sync(_BYTES_PER_SYNC)
+    blocks = BlockBasedOptions()
+    if cache is not None:
+        blocks.set_block_cache(cache)
+    blocks.set_bloom_filter(BLOOM_BITS, False)
+    blocks.set_cache_index_and_filter_blocks(True)
+    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
+    blocks.set_partition_filters(True)
+    blocks.set_metadata_block_size(_PART_BYTES)
+    options.set_block_based_table_factory(blocks)
     return options
 
 
@@ -205,13 +220,8 @@ class RocksEngine:
     def _options(self, fresh: bool, base: Options | None = None) -> Options:
         """Options of a column family, or with `base` those of the database."""
         memory = self.memory
-        options = table_options(base)
+        options = table_options(base, self._cache)
         options.create_if_missing(fresh)
-        blocks = BlockBasedOptions()
-        blocks.set_block_cache(self._cache)
-        blocks.set_bloom_filter(BLOOM_BITS, False)
-        blocks.set_cache_index_and_filter_blocks(True)
-        options.set_block_based_table_factory(blocks)
         options.set_db_write_buffer_size(memory.write_buffer_bytes)
         options.set_write_buffer_size(memory.family_buffer_bytes)
         options.set_max_write_buffer_number(_FAMILY_BUFFERS)
