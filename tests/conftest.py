@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -12,11 +13,12 @@ from hypothesis import HealthCheck, settings
 
 import workers
 from noria.kernels import place, signatures
+from seeds import cases
 
 # Machines that run tests are busy: time says nothing about our code.  A failure prints how to repeat it.  In CI the
-# examples are the same every time; everywhere else they are new ones.
+# examples are fewer and the same every time; everywhere else they are new ones.
 settings.register_profile(
-    "noria", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")),
+    "noria", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")), max_examples=cases(100),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 settings.load_profile("noria")
 
@@ -24,16 +26,38 @@ settings.load_profile("noria")
 # Files go to the two processes of `make test` in this order: a server's first, which compile the kernels, then those
 # that take minutes; the many short ones come last, so that neither process is left with a long one alone.
 FIRST = ("server", "soak", "chaos", "e2e", "spark", "dataflow", "differential", "simulated", "cli", "runtime")
+FEW_SEEDS = 3
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the items in order.  Of a test that has more than FEW_SEEDS seeds, two thirds are marked `long`."""
     here = config.rootpath / "tests"
+    seeds = [(item, seed) for item in items if (seed := _seed(item)) is not None]
+    of_test: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for item, seed in seeds:
+        of_test[_without_seed(item)].append(seed)
+    for item, seed in seeds:
+        all_of_it = of_test[_without_seed(item)]
+        if len(all_of_it) > FEW_SEEDS and seed - min(all_of_it) > len(all_of_it) // 3:
+            item.add_marker(pytest.mark.long)
 
     def rank(item: pytest.Item) -> int:
         directory = item.path.relative_to(here).parts[0]
         return FIRST.index(directory) if directory in FIRST else len(FIRST)
 
     items.sort(key=rank)
+
+
+def _seed(item: pytest.Item) -> int | None:
+    """The value of an item's parameter `seed`, if it is a number."""
+    seed = item.callspec.params.get("seed") if hasattr(item, "callspec") else None
+    return seed if isinstance(seed, int) else None
+
+
+def _without_seed(item: Any) -> tuple[object, ...]:
+    """What items of one test have in common that differ in their seed only."""
+    return item.path, item.originalname, *(repr(v) for k, v in item.callspec.params.items() if k != "seed")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -25,6 +25,11 @@ def crash_rounds() -> int:
     return int(os.environ.get("NORIA_CRASH_ROUNDS") or ("1" if os.environ.get("CI") else "2"))
 
 
+def cases(many: int) -> int:
+    """How many random cases a test tries: so many, in CI a third."""
+    return max(many // 3, 1) if os.environ.get("CI") else many
+
+
 def kinds(*all: T) -> Sequence[T]:
     """Of a test that takes long for each kind: all, in CI the last."""
     return all[-1:] if os.environ.get("CI") else all

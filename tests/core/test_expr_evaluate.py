@@ -33,6 +33,7 @@ from noria.core.types import (
 )
 from noria.core.values import decode, encode
 from reference import mir_reference
+from seeds import cases
 
 COLUMNS = (BIGINT, INT, DOUBLE, decimal(10, 2), decimal(18, 0), TEXT, TEXT_BIN, DATE, DATETIME, BOOL)
 TEXTS = ["", "a", "A", "ä", "b", "ab%", "12", "-3.5x", "1e2", " a ", "2020-01-02", "Straße", "a_b", "line\nbreak"]
@@ -106,7 +107,7 @@ def decoded(code: int, type: SqlType, symbols: PlainSymbols) -> Any:
     return mir_reference.ERROR if code == ERROR_CODE else decode(code, type, symbols)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(expressions(), rows())
 def test_codes_agree_with_the_reference(e: Expr, values: list[tuple[Any, ...]]) -> None:
     symbols = PlainSymbols()
@@ -128,7 +129,7 @@ def _as_condition(e: Expr) -> bool:
     return e.type.is_number
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(expressions(), rows())
 def test_one_row_at_a_time_is_the_same(e: Expr, values: list[tuple[Any, ...]]) -> None:
     symbols = PlainSymbols()

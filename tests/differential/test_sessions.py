@@ -26,8 +26,9 @@ from differential.sessions import SESSIONS, TABLES, Histories, Step
 from differential.shrink import fewer
 from e2e.local import LocalServer
 from e2e.mariadb import INSTALLED, MariaDb
+from seeds import cases
 
-CASES = int(os.environ.get("NORIA_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("NORIA_FUZZ_CASES") or cases(60))
 WORKERS = os.environ.get("NORIA_WORKERS", "")
 LOCKED, NAMES = 1205, ("acc", "kv", "ai", "bag")
 

@@ -22,6 +22,7 @@ from noria.plan.optimizer import kept_top
 from noria.sql.commands import CreateView, Select, as_batch
 from noria.sql.parse import bind, parse, prepare
 from reference import mir_reference
+from seeds import cases
 from sql.catalogs import DictCatalog
 
 SCHEMA = (
@@ -289,7 +290,7 @@ def reference_rows(catalog: DictCatalog, command: Select, rows: Rows) -> list[tu
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(selects(), tables())
 def test_select(query: str, rows: Rows) -> None:
     catalog = DictCatalog(*SCHEMA)
@@ -338,7 +339,7 @@ KEYED = [  # FROM … WHERE with a `?`, and what the parameter is compared with
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.sampled_from(KEYED), tables(), st.tuples(SMALL, SMALL))
 def test_parameters(case: tuple[str, int], rows: Rows, values: tuple[int, int]) -> None:
     """A view's key, and the same query with literals in the place of the parameters."""
@@ -399,7 +400,7 @@ AFTER = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.sampled_from(AFTER), tables(), st.tuples(nullable(SMALL), SMALL, SMALL))
 def test_parameters_beside_the_key(case: tuple[str, int], rows: Rows, values: tuple[int | None, int, int]) -> None:
     """Several keys of one lookup, and conditions over what it finds; as Spark would answer, too."""
@@ -433,7 +434,7 @@ BATCH = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(120), deadline=None)
 @given(st.sampled_from(BATCH), tables())
 def test_batch(query: str, rows: Rows) -> None:
     """What only Spark answers (and some that a view could)."""

@@ -17,6 +17,7 @@ from noria.sql.text import literal_rows as values
 from noria.sql.text.databases import STORED
 from noria.sql.text.shape import shape_of
 from noria.sql.text.syntax import statements_of, tokenize
+from seeds import cases
 from sql.catalogs import FIGURE_2, STORIES_WITH_VC, VOTE_COUNT, DictCatalog
 
 CATALOG = DictCatalog(*FIGURE_2, VOTE_COUNT, STORIES_WITH_VC,
@@ -134,7 +135,7 @@ def quoted(text: str, quote: str) -> str:
     return quote + text.replace("\\", "\\\\").replace(quote, quote * 2) + quote
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(st.integers(-10, 10), TEXTS, st.sampled_from("'\""))
 def test_a_shape_means_what_the_text_means(number: int, text: str, quote: str) -> None:
     """Whatever is in the strings: the literals are the parser's, and binding them gives the same command."""
@@ -150,7 +151,7 @@ def test_a_shape_means_what_the_text_means(number: int, text: str, quote: str) -
 
 
 # ------------------------------------------------------------------ long inserts
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100), deadline=None)
 @given(st.lists(st.tuples(
     st.one_of(st.integers(-(2**63), 2**63 - 1), st.just(DEFAULT), st.booleans(), st.none()),
     st.one_of(TEXTS, st.none()), st.decimals(-1000, 1000, places=2) | st.floats(-1e6, 1e6, allow_subnormal=False)),

@@ -30,6 +30,7 @@ from noria.state.symbols.symbols import SymbolTable
 from noria.storage.rocks.engine import RocksMemory
 from noria.storage.store import RocksStore
 from reference.table_model import Refused, Row, TableModel
+from seeds import cases
 
 SMALL = RocksMemory(cache_bytes=2**20, write_buffer_bytes=2**20, family_buffer_bytes=2**18, reserve_bytes=0)
 TABLES = {
@@ -231,4 +232,4 @@ def decoded(batch: Batch, table: TableDef, symbols: SymbolTable) -> list[tuple[R
 @pytest.mark.parametrize("kind", TABLES)
 def test_store_is_the_model(kind: str) -> None:
     machine = type("StoreMachine", (StoreMachine,), {"kind": kind})
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(max_examples=cases(40), stateful_step_count=10))

@@ -18,6 +18,7 @@ from noria.core.symbols import fold
 from noria.core.types import Collation
 from noria.state.memory.mapped import GrowingMemory
 from noria.state.symbols.symbols import AttachedSymbols, SymbolTable
+from seeds import cases
 
 TEXTS = st.one_of(st.none(), st.text(st.sampled_from("aAbBzÉéßẞİıΣςжЖ 한☃😀"), max_size=20),
                   st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
@@ -32,7 +33,7 @@ def check_same(table: SymbolTable, model: PlainSymbols, codes: np.ndarray, expec
     assert len(table) == len(model._texts)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(TEXTS, max_size=30), max_size=6), wide=st.booleans(), cut=st.integers(0, 3))
 @pytest.mark.parametrize("mapped", [False, True])
 def test_like_two_dictionaries(
@@ -86,7 +87,7 @@ def test_each_life_has_its_own_files(tmp_path: Path) -> None:
     assert reader.text(0) == "old"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=30), st.integers(1, 4)), min_size=1, max_size=8))
 @pytest.mark.parametrize("mapped", [False, True])
 def test_a_sweep_frees_what_nobody_holds_and_nothing_else(

@@ -19,6 +19,7 @@ from noria.views import pieces
 from noria.views.layout import INDEX, LEAST_SLOTS
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
+from seeds import cases
 
 Row = tuple[int, ...]
 WORDS = ["a", "A", "á", "b", "B", "", "straße", "STRASSE"]
@@ -136,7 +137,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "PIECES_WORDS", 40)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), shape=st.sampled_from(SHAPES), spread=st.sampled_from([2, 300]),
        steps=st.lists(st.tuples(st.sampled_from("aaffe"), st.sampled_from([1, 2, 30, 400])), max_size=25))
 @pytest.mark.parametrize("full", [False, True])

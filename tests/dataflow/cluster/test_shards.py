@@ -15,9 +15,9 @@ from dataflow.random_schedules import run
 from noria.core.types import TableDef
 from reference import random_plans
 from reference.join_chains import chains
-from seeds import each
+from seeds import cases, each
 
-SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "200"))  # without and with lost workers
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS") or cases(600))  # without and with lost workers
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 

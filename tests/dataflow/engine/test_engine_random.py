@@ -20,8 +20,9 @@ from noria.plan.view import ViewDef
 from noria.state.symbols.symbols import SymbolTable
 from reference import random_plans
 from reference.table_views import TableViews
+from seeds import cases
 
-SEEDS = int(os.environ.get("NORIA_ENGINE_SEEDS", "120"))
+SEEDS = int(os.environ.get("NORIA_ENGINE_SEEDS") or cases(120))
 FIRST = int(os.environ.get("NORIA_ENGINE_FIRST", "0"))
 
 

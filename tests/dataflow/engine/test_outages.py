@@ -21,8 +21,9 @@ from noria.plan.view import ViewDef
 from noria.state.symbols.symbols import SymbolTable
 from reference import random_plans
 from reference.table_views import TableViews
+from seeds import cases
 
-SEEDS = int(os.environ.get("NORIA_OUTAGE_SEEDS", "60"))
+SEEDS = int(os.environ.get("NORIA_OUTAGE_SEEDS") or cases(60))
 FIRST = int(os.environ.get("NORIA_OUTAGE_FIRST", "0"))
 
 

@@ -205,6 +205,7 @@ def test_every_type_goes_round(served: Served, connection: Any, way: str) -> Non
         execute(connection, "DROP TABLE types")
 
 
+@pytest.mark.long
 def test_17_megabytes(served: Served, connection: Any) -> None:
     """Longer than a packet of the protocol, there and back.  (Oracle's connector does not put the packets of a
     binary row together again, so what it prepared is read in text.)"""

@@ -241,7 +241,7 @@ class Committed(TransactionTestCase):
 }
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_an_application_with_the_documented_backend(tmp_path: Path, workers: int) -> None:
     (code,) = re.findall(r"\n\n(    from django\.db.*?)\n\n(?=\S)", GUIDE.read_text(), re.DOTALL)
     files = {**APPLICATION, "noria_backend/__init__.py": "", "noria_backend/base.py": textwrap.dedent(code)}

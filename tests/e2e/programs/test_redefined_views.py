@@ -259,6 +259,7 @@ def test_every_answer_is_of_a_definition_that_was_in_force(tmp_path: Path, seed:
         server.close()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_across_processes_too(tmp_path: Path) -> None:
     server = Served(tmp_path / "data")

@@ -229,6 +229,7 @@ def test_the_mariadb_client_over_tls(place: Place) -> None:
     assert done.returncode == 0 and done.stdout == "2\n", done.stderr
 
 
+@pytest.mark.long
 # ---------------------------------------------------------------- words about it
 def test_settings_of_tls_that_do_not_belong_together(tmp_path: Path) -> None:
     for options, words in ((("--tls-require",), "needs a certificate"), (("--tls-cert", "x"), "belong together"),
@@ -241,7 +242,7 @@ def test_settings_of_tls_that_do_not_belong_together(tmp_path: Path) -> None:
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("front_ends", [1, 2])
+@pytest.mark.parametrize("front_ends", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_both_ports_want_a_certificate_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                      front_ends: int) -> None:
     server, authority = tls_files.make(tmp_path, "server"), tls_files.make(tmp_path, "authority")

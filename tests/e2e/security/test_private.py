@@ -22,6 +22,7 @@ def files_below(*directories: Path) -> list[Path]:
             for name in names]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_another_user_reads_nothing_and_asks_nothing() -> None:
     top = Path(tempfile.mkdtemp(prefix="noria-open-", dir="/var/tmp"))

@@ -18,6 +18,7 @@ from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.types import BIGINT, Column, TableDef
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.tables.table import StoredTable
+from seeds import cases
 
 BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
 USED_UP, TOO_BIG, OVERFLOW = 1467, 1264, 1690
@@ -103,7 +104,7 @@ def stored(draw: st.DrawFn) -> tuple[str, int]:
     return type, near + draw(st.integers(-3, 3))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(stored(), st.sampled_from(("literal", "parameter", "text", "rows", "update", "duplicate", "arrow")))
 def test_a_value_is_stored_exactly_or_refused(db: Any, case: tuple[str, int], way: str) -> None:
     type, value = case

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.spark, pytest.mark.mariadb, pytest.mark.timeout(900),
     pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed"),
 ]
-STATEMENTS = int(os.environ.get("NORIA_ORACLE_STATEMENTS", "150" if os.environ.get("CI") else "250"))
+STATEMENTS = int(os.environ.get("NORIA_ORACLE_STATEMENTS", "60" if os.environ.get("CI") else "250"))
 SCHEMA = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b BIGINT NOT NULL DEFAULT 3, s VARCHAR(6),"
     " d DECIMAL(6,2), f DOUBLE, day DATE)",

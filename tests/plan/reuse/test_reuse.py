@@ -30,8 +30,9 @@ from noria.state.symbols.symbols import SymbolTable
 from reference import mir_reference, random_plans
 from reference.join_chains import chains
 from reference.table_views import TableViews
+from seeds import cases
 
-SEEDS = int(os.environ.get("NORIA_REUSE_SEEDS", "80"))
+SEEDS = int(os.environ.get("NORIA_REUSE_SEEDS") or cases(80))
 FIRST = int(os.environ.get("NORIA_REUSE_FIRST", "0"))
 
 

@@ -23,9 +23,10 @@ import pytest
 from noria.core.columns_codec import to_stream
 from noria.server.http import bodies
 from noria.server.http.server import HttpLimits
+from seeds import cases
 from server.local_services import LocalServices
 
-CASES = int(os.environ.get("NORIA_HTTP_CASES", "3000"))
+CASES = int(os.environ.get("NORIA_HTTP_CASES") or cases(3000))
 SEED = int(os.environ.get("NORIA_HTTP_SEED", "20261121"))
 PROGRAM = (
     "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(8,2), w DOUBLE, d DATE, at DATETIME(3), "

@@ -13,6 +13,7 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation
 from noria.state.rows.layout import HASH, HCAP
 from noria.state.rows.table import Table
+from seeds import cases
 
 row = st.tuples(st.integers(0, 5), st.integers(-2, 2), st.integers(0, 3))
 INDEXES = [(0,), (2, 1), ()]
@@ -43,7 +44,7 @@ def key(i: tuple, r: tuple) -> np.ndarray:
     return np.array([[r[c]] for c in i], np.int64).reshape(len(i), 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["write", "fill", "evict"]), st.sampled_from(INDEXES),
                           st.lists(st.tuples(row, st.integers(1, 2), st.booleans()), min_size=1, max_size=12)),
                 max_size=30))

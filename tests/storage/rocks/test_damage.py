@@ -19,6 +19,7 @@ from noria.storage.rocks.errors import StoreDamaged, StoreError
 from noria.storage.rocks.sync_mark import FILE
 from noria.storage.rocks.wal import damaged_at
 from noria.storage.store import RocksStore
+from seeds import cases
 from storage.damage import (
     BAD,
     GROUPS,
@@ -39,7 +40,7 @@ from storage.damage import (
 )
 
 SEED = int(os.environ.get("NORIA_DAMAGE_SEED", "20261121"))
-CASES = int(os.environ.get("NORIA_DAMAGE_CASES", "60"))
+CASES = int(os.environ.get("NORIA_DAMAGE_CASES") or cases(60))
 
 
 # ------------------------------------------------------------------ the write-ahead log
