@@ -351,7 +351,7 @@ def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> N
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
         groups, told = TwoPhaseCommits(lines, 1), dict[int, Any]()
-        task = groups.begin({w: (does("a"),) for w in range(2)}, told=told)
+        task = groups.begin({w: (does("a"),) for w in range(2)}, sent=told)
         while not lines[0].shard.decided:
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)

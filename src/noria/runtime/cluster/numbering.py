@@ -58,7 +58,7 @@ class AutoIncrement:
                 done = False
                 raise
             finally:
-                self.numbers.came(table, parts.brings, done)
+                self.numbers.ended(table, parts.brings, done)
 
         return came
 

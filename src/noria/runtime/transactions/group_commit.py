@@ -7,10 +7,10 @@ A group needs three consecutive synced commits, during which its workers accept 
 each statement, that would limit them to a few dozen a second. Statements that wait meanwhile form the next group:
 the more clients write, the less each write costs, as in one worker's own commits (`link/changes.py`).
 
-Keeps true: each statement by itself takes effect wholly or not at all. If one has an error, nothing of its group
-is done. It runs once more alone, for an outcome of its own, and the others run together. No statement is
-overtaken by a later one that concerns the same workers, except by such a second try. No statement waits for a
-worker that it does not concern, unless an earlier statement concerns both.
+Keeps true: each statement is atomic. If one has an error, its group is aborted. The statement then runs once more
+alone, for an outcome of its own, and the others run together. No statement runs before an earlier one that concerns the
+same workers, except that such a second try runs late. No statement waits for a worker that it does not concern, unless
+an earlier statement concerns both.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 
 
 class GroupOutcome(NamedTuple):
-    """The outcome of a statement. `results`: by ascending worker. `told`: the workers to which each worker's tick
-    sent messages."""
+    """The outcome of a statement. `results`: by ascending worker. `sent`: for each worker, the
+    messages that its tick sent to other workers."""
 
     results: list[WriteResult]
-    told: dict[int, Told]
+    sent: dict[int, Told]
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class _GroupStatement:
     parts: Mapping[int, Statement]
     done: asyncio.Future[GroupOutcome]
     alone: bool = False
-    unwanted: bool = False
+    cancelled: bool = False
     deaths: int = 0
     places: dict[int, int] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class _GroupStatement:
 class _Running(NamedTuple):
     batch: list[_GroupStatement]
     group: asyncio.Task[Outcome]
-    told: dict[int, Told]
+    sent: dict[int, Told]
 
 
 class GroupCommits:
@@ -86,8 +86,8 @@ class GroupCommits:
         return one.done
 
     def give_up(self, done: asyncio.Future[GroupOutcome]) -> bool:
-        """Give up a statement if it is undecided; within a larger group it runs on. Returns whether it is one of
-        these."""
+        """Cancel a statement if it is undecided; within a larger group it runs on. Returns whether the statement is
+        queued or running here."""
         for one in self._waiting:
             if one.done is done:
                 self._waiting.remove(one)
@@ -96,13 +96,13 @@ class GroupCommits:
         for running in self._running.values():
             for one in running.batch:
                 if one.done is done:
-                    one.unwanted = True
+                    one.cancelled = True
                     if len(running.batch) == 1:
                         self._groups.give_up(running.group)
                     return True
         return False
 
-    # ------------------------------------------------------------ what goes together
+    # ------------------------------------------------------------ batches
     def _go_soon(self) -> None:
         if not self._soon:
             self._soon = True
@@ -115,8 +115,8 @@ class GroupCommits:
         if batch:
             chosen = set(batch)
             self._waiting = [one for one in self._waiting if one not in chosen]
-            told: dict[int, Told] = {}
-            running = _Running(batch, self._groups.begin(parts_of(batch), told=told), told)
+            sent: dict[int, Told] = {}
+            running = _Running(batch, self._groups.begin(parts_of(batch), sent=sent), sent)
             task = asyncio.ensure_future(self._run(running))
             self._running[task] = running
             task.add_done_callback(self._ended)
@@ -170,13 +170,13 @@ class GroupCommits:
             for one in batch:
                 one.fail(e)
         else:
-            self._outcome(batch, outcome, running.told)
+            self._outcome(batch, outcome, running.sent)
 
-    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, told: Mapping[int, Told]) -> None:
+    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, sent: Mapping[int, Told]) -> None:
         if outcome.done or len(batch) == 1:
             for one in batch:
                 if not one.done.done():
-                    mine = {w: t for w, t in told.items() if w in one.parts}
+                    mine = {w: t for w, t in sent.items() if w in one.parts}
                     one.done.set_result(GroupOutcome(outcome.of(one.places), mine))
             return
         wrong = {one for one in batch if any(r.error is not None for r in outcome.of(one.places))} or set(batch)
@@ -185,11 +185,11 @@ class GroupCommits:
         self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
 
     def _again(self, batch: Sequence[_GroupStatement], deaths: int) -> None:
-        """Queue again those statements that are still wanted."""
+        """Queue the statements again, except the cancelled ones."""
         for one in batch:
             one.deaths += deaths if len(batch) == 1 else 0
             one.alone |= deaths > 0
-            if one.unwanted:
+            if one.cancelled:
                 one.done.cancel()
             elif one.deaths >= POISON_DEATHS:
                 one.fail(gave_up(one.deaths))

@@ -1,4 +1,4 @@
-"""An open transaction as its coordinator knows it, and what the coordinator asks of the workers."""
+"""The coordinator's record of an open transaction, and the operations of the workers that the coordinator uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactions of clients: their parts at the workers, their commit, their end.
+"""Coordinates the transactions of clients: their parts at the workers, commit and rollback.
 
     stage ──► Stage at each worker concerned ──► all staged, or none
     commit ──► one worker concerned: one write │ several: one two-phase commit
@@ -9,7 +9,7 @@
 Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
 rolled back; its client learns this once, by error 1213. A part may be changes, a snapshot or only locks. A transaction
 without a part at a worker waits for the worker. A worker forgets a transaction at its commit; in every other case the
-front end tells it to.
+front end sends it `EndTransaction`.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ class TransactionCoordinator:
             self.lose(transaction, _part_lost(e))
             self._refuse_lost(transaction)
         if transaction.reads is not None:
-            transaction.reads.asked.update(requests)
-        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
-        why = await self._awaited(transaction, asked, wait_s) if asked else None
-        failures = [lost for f in asked.values() if (lost := f.exception()) is not None]
-        replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
+            transaction.reads.noted_at.update(requests)
+        pending = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
+        why = await self._awaited(transaction, pending, wait_s) if pending else None
+        failures = [lost for f in pending.values() if (lost := f.exception()) is not None]
+        replies: dict[int, Done] = {w: f.result() for w, f in pending.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
             self.lose(transaction, _part_lost(failures[0]))
@@ -155,8 +155,8 @@ class TransactionCoordinator:
 
     async def _take_part(self, transaction: OpenTransaction, workers: Iterable[int], wait_s: float | None = None
                          ) -> None:
-        """Wait for these workers, then give the transaction a part at each: it may get a lock there, even if its
-        request fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
+        """Wait for these workers, then register the transaction at each: it may get a lock there, even if its request
+        fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
         new, links = [w for w in workers if w not in transaction.done], self._workers.staging_workers
         if down := [links[w] for w in new if links[w].state is not LinkState.UP]:
             if any(link.state is LinkState.CLOSED for link in down):
@@ -178,7 +178,7 @@ class TransactionCoordinator:
         """How often the worker was lost."""
         return next((number for number, _ in self._workers.staging_workers[worker].losses().values()), 0)
 
-    async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
+    async def _awaited(self, transaction: OpenTransaction, pending: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
         """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
         are ended. The result is the error if it was stopped."""
@@ -189,13 +189,13 @@ class TransactionCoordinator:
         while True:
             left = late - asyncio.get_running_loop().time()
             try:
-                _, waiting = await asyncio.wait(asked.values(), timeout=None if why else min(left, self._look_s))
+                _, waiting = await asyncio.wait(pending.values(), timeout=None if why else min(left, self._look_s))
                 if not waiting:
                     return why if stopped else None
                 if left > 0:
                     cycle = await self._cycle(transaction)
                     if not cycle or cycle != before or not self._is_victim(transaction, cycle):
-                        before = cycle  # twice, since the workers were asked at different moments
+                        before = cycle  # look twice, since the workers answered at different moments
                         continue
                     why = deadlock()
                 else:
@@ -205,9 +205,9 @@ class TransactionCoordinator:
                 if task is not None:
                     task.uncancel()
                 why, stopped = interrupted(), True
-            for w, one in asked.items():
+            for w, one in pending.items():
                 if not one.done():
-                    self._tell(w, EndWait(0, transaction.name, why))
+                    self._notify(w, EndWait(0, transaction.name, why))
 
     @property
     def _look_s(self) -> float:
@@ -219,7 +219,7 @@ class TransactionCoordinator:
         if self._looked is None or (self._looked.done() and asyncio.get_running_loop().time() > self._look_again):
             self._look_again = asyncio.get_running_loop().time() + ACROSS_S / 2
             self._looked = asyncio.ensure_future(self.lock_waits())
-        waits = await asyncio.shield(self._looked)  # all that wait look together
+        waits = await asyncio.shield(self._looked)  # all waiting requests share one look
         return cycle_of(transaction.name, lambda owner: waits.get(owner, ()))
 
     def opened(self) -> Iterator[OpenTransaction]:
@@ -228,7 +228,7 @@ class TransactionCoordinator:
     def end_wait(self, transaction: OpenTransaction, why: SqlError) -> None:
         """Answer its request that waits for a lock with an error."""
         for w in transaction.done:
-            self._tell(w, EndWait(0, transaction.name, why))
+            self._notify(w, EndWait(0, transaction.name, why))
 
     async def lock_waits(self) -> dict[Owner, list[Owner]]:
         """Who waits for whom at all workers."""
@@ -265,7 +265,8 @@ class TransactionCoordinator:
                 await self._undo(transaction, worker, mark.get(worker, 0))
 
     async def ask(self, transaction: OpenTransaction, requests: Mapping[int, Packet], wait_s: float) -> list[Any]:
-        """Ask workers and return their answers, in order of the requests. Raises SqlError if one answers with it."""
+        """Send requests to workers and return their answers, in the same order. Raises SqlError if one answers with
+        it."""
         replies, why = await self._replies(transaction, requests, wait_s)
         errors = [r.error for r in replies.values() if r.error is not None]
         if errors or why is not None:
@@ -298,12 +299,12 @@ class TransactionCoordinator:
         transaction = self.begin(owner=owner)
         transaction.defines = True
         try:
-            asked = {}
+            pending = {}
             for w, link in enumerate(self._workers.staging_workers):
                 transaction.done[w] = 0
-                asked[w] = asyncio.ensure_future(link.ask(LockDefinitions(0, transaction.name, tuple(tables))))
-            why = await self._awaited(transaction, asked, wait_s)
-            replies = [f.result() for f in asked.values() if f.exception() is None]  # who is lost has no transactions
+                pending[w] = asyncio.ensure_future(link.ask(LockDefinitions(0, transaction.name, tuple(tables))))
+            why = await self._awaited(transaction, pending, wait_s)
+            replies = [f.result() for f in pending.values() if f.exception() is None]  # who is lost has no transactions
             if (error := next((r.error for r in replies if r.error is not None), why)) is not None:
                 raise error
             yield
@@ -342,7 +343,7 @@ class TransactionCoordinator:
 
     async def _without_parts(self, transaction: OpenTransaction) -> None:
         """Close the snapshots of a transaction that has nothing else. Raises SqlError 1317 if it ended meanwhile."""
-        ended = [self._tell(w, EndTransaction(0, transaction.name)) for w in transaction.done]
+        ended = [self._notify(w, EndTransaction(0, transaction.name)) for w in transaction.done]
         transaction.done.clear()
         transaction.losses.clear()
         await asyncio.wait(ended)
@@ -361,10 +362,10 @@ class TransactionCoordinator:
         number of the mark. Raises SqlError 1213."""
         assert transaction.reads is not None
         self._refuse_lost(transaction)
-        mark, asked = transaction.reads.mark(), set(transaction.reads.asked)
+        mark, noted_at = transaction.reads.mark(), set(transaction.reads.noted_at)
         body = MarkReads(0, transaction.name, mark)
         replies, why = await self._replies(transaction, dict.fromkeys(range(self.workers), body), math.inf)
-        transaction.reads.asked = asked
+        transaction.reads.noted_at = noted_at
         error = next((r.error for r in replies.values() if r.error is not None), None)
         if error is not None:
             self.lose(transaction, error)
@@ -454,13 +455,13 @@ class TransactionCoordinator:
     def _forget(self, transaction: OpenTransaction) -> None:
         self._open.discard(transaction)
         for w in transaction.done:
-            self._tell(w, EndTransaction(0, transaction.name))
+            self._notify(w, EndTransaction(0, transaction.name))
 
     def lose(self, transaction: OpenTransaction, why: SqlError) -> None:
         """Roll the transaction back at all workers. Its client can only end it."""
         transaction.lost = why
         for w in transaction.done:
-            self._tell(w, EndTransaction(0, transaction.name))
+            self._notify(w, EndTransaction(0, transaction.name))
 
     def _refuse_lost(self, transaction: OpenTransaction) -> None:
         """Raise SqlError 1213 if the transaction has lost a part, also if that were only locks."""
@@ -469,14 +470,14 @@ class TransactionCoordinator:
         if transaction.lost is not None:
             raise transaction.lost
 
-    def _tell(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
-        """Send a packet whose answer nobody needs; return the task that sends it. A worker that is gone has forgotten
-        the transaction anyway."""
-        async def told() -> None:
+    def _notify(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
+        """Send a packet whose answer nobody needs; return the task that sends it. A lost worker has forgotten the
+        transaction anyway."""
+        async def send() -> None:
             with suppress(WorkerGone):
                 await self._workers.staging_workers[worker].ask(body)
 
-        task = asyncio.ensure_future(told())
+        task = asyncio.ensure_future(send())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -212,7 +212,7 @@ class Executor:
         if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
             return None
         routes = self._link.routes
-        route = routes.told_of(reader.name) if routes.workers > 1 else None
+        route = routes.route_of(reader.name) if routes.workers > 1 else None
         if route is None and routes.workers > 1:
             return None
         assert isinstance(compiled.command, sql.Select)
