@@ -178,11 +178,11 @@ def test_a_request_or_an_answer_that_cannot_be_read_is_an_error_of_its_request(t
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             assert link.peer is not None
-            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
+            number, asked = link.book.register(Read(0, "v", []), False, asyncio.get_running_loop())
             link.peer.transport.write(wire.encode(Envelope(1, -1, 0, asked.body))[:-1] + b"?")
             assert "the worker cannot read the request" in str((await within(asked.future)).error)
-            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
-            link._take_item(link.peer, unreadable(Rows(number, [], unfilled("v"))))
+            number, asked = link.book.register(Read(0, "v", []), False, asyncio.get_running_loop())
+            link._receive(link.peer, unreadable(Rows(number, [], unfilled("v"))))
             with pytest.raises(SqlError, match="the worker's answer cannot be read: the body of packet 0 of sender 0"):
                 await within(asked.future)
             assert (await link.change(insert(1))).seq == 1 and len(nursery.children) == 1
@@ -197,7 +197,7 @@ def test_a_worker_is_replaced_that_says_what_cannot_be_read(tmp_path: Path, said
         async with linked(tmp_path) as (link, nursery):
             assert link.peer is not None
             change = asyncio.ensure_future(link.change(insert(1)))
-            link._take_item(link.peer, WireError("no message") if said is None else unreadable(said))
+            link._receive(link.peer, WireError("no message") if said is None else unreadable(said))
             assert (await within(change)).seq == 1 and len(nursery.children) == 2
             assert [c["values"] for c in commits(nursery.config.shard_dir)] == [[1]]
 

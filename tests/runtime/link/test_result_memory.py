@@ -38,7 +38,7 @@ def test_who_finds_no_room_waits_in_order() -> None:
 
         tasks = [asyncio.ensure_future(ask(n)) for n in range(4)]
         await turns()
-        assert order == [0, 1] and room.taken == 600, "a quarter is left to small ones"
+        assert order == [0, 1] and room.reserved == 600, "a quarter is left to small ones"
         leases[1] = None
         gc.collect()
         await turns()
@@ -60,12 +60,12 @@ def test_small_ones_do_not_wait_behind_large_ones() -> None:
         waiting = asyncio.ensure_future(second.cover(700))
         await turns()
         await small.cover(50)
-        assert not waiting.done() and room.taken == 750
+        assert not waiting.done() and room.reserved == 750
         waiting.cancel()
         await turns()
         del first, small
         gc.collect()
-        assert room.taken == 0
+        assert room.reserved == 0
 
     run(test())
 
@@ -75,7 +75,7 @@ def test_one_larger_than_the_room_has_it_alone() -> None:
         room = ResultMemory(1_000)
         lease = room.lease()
         await lease.cover(5_000)
-        assert room.taken == 5_000 == lease.nbytes
+        assert room.reserved == 5_000 == lease.nbytes
 
     run(test())
 
@@ -108,7 +108,7 @@ def test_who_goes_away_while_it_is_let_in_takes_nothing() -> None:
         gc.collect()  # its turn has come
         waiting.cancel()
         await turns()
-        assert room.taken == 0
+        assert room.reserved == 0
 
     run(test())
 

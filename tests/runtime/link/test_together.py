@@ -27,7 +27,7 @@ class Line:
         self.together = ReadBatcher(self.book, self.sent.append)
 
     def ask(self, key: Any, view: str = "v") -> PendingQuestion:
-        _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
+        _, asked = self.book.register(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
         self.together.add(asked.body)
         return asked
 
@@ -38,7 +38,7 @@ def table(*rows: tuple[Any, int]) -> pa.Table:
 
 def values(reply: Rows) -> list[Any]:
     assert isinstance(reply.rows, KeyRows)
-    return list(reply.rows.of(reply.rows.whole.made(lambda t: t.column(0).to_pylist())))
+    return list(reply.rows.of(reply.rows.batch.made(lambda t: t.column(0).to_pylist())))
 
 
 def at_once(test: Callable[[Line], Any]) -> None:
@@ -57,11 +57,11 @@ def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
         later = [line.ask("a"), line.ask("b", "w"), line.ask("c")]
         await asyncio.sleep(0)
         assert len(line.sent) == READ_PACKETS
-        assert line.together.take(ReadManyReply(line.sent[0].request))
+        assert line.together.deliver(ReadManyReply(line.sent[0].request))
         await asyncio.sleep(0)
         assert [(a.view, a.keys) for a in line.sent[-1].alike] == [("v", (("a",), ("c",))), ("w", (("b",),))]
         of_v, of_w = line.sent[-1].alike
-        line.together.take(ReadManyReply(line.sent[-1].request, (
+        line.together.deliver(ReadManyReply(line.sent[-1].request, (
             (of_v.requests, table((7, 1), (8, 0), (9, 1))), (of_w.requests, table()))))
         assert [values(a.future.result()) for a in later] == [[8], [], [7, 9]]
         assert later[0].future.result().rows.table().column(0).to_pylist() == [8]
@@ -85,12 +85,12 @@ def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_has_gone_is_not_asked_for_and_an_error_is_all_others() -> None:
     async def test(line: Line) -> None:
         gone, there = line.ask(1), line.ask(2)
-        del line.book.asks[gone.body.request]
+        del line.book.questions[gone.body.request]
         await asyncio.sleep(0)
         assert [p.alike[0].keys for p in line.sent] == [((2,),)]
-        line.together.take(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
+        line.together.deliver(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
         assert there.future.result().error.message == "no"
-        assert not line.together.take(ReadManyReply(line.sent[0].request))  # said twice
+        assert not line.together.deliver(ReadManyReply(line.sent[0].request))  # said twice
 
     at_once(test)
 
@@ -99,9 +99,9 @@ def test_one_that_the_answer_does_not_name_is_answered_by_itself() -> None:
     async def test(line: Line) -> None:
         asked = line.ask(1)
         await asyncio.sleep(0)
-        line.together.take(ReadManyReply(line.sent[0].request))
+        line.together.deliver(ReadManyReply(line.sent[0].request))
         assert not asked.future.done()
-        assert line.book.take(Rows(asked.body.request, table((5, 0))))
+        assert line.book.deliver(Rows(asked.body.request, table((5, 0))))
         assert asked.future.done()
 
     at_once(test)
@@ -114,7 +114,7 @@ def test_a_lost_worker_leaves_nothing_under_way() -> None:
             await asyncio.sleep(0)
         before = line.sent[0].request
         line.together.clear()
-        assert not line.together.take(ReadManyReply(before))
+        assert not line.together.deliver(ReadManyReply(before))
         assert len(line.book.patient()) == READ_PACKETS + 3  # whom the next worker is asked
         line.ask("again")
         await asyncio.sleep(0)

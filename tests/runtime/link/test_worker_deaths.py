@@ -91,7 +91,7 @@ def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
             asked = asyncio.create_task(link.ask(Read(0, "v", [])))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            number = next(iter(link.book.asks))
+            number = next(iter(link.book.questions))
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked

@@ -169,7 +169,7 @@ class Line:
         flight = self.book.changes.begun(body, asyncio.get_running_loop().create_future())
         flight.sent = True
         reply = self.shard.handle(flight.seq, flight.body)
-        self.book.take(reply)
+        self.book.deliver(reply)
         return reply
 
     async def step(self, kill: float) -> None:
@@ -177,7 +177,7 @@ class Line:
             self.hello = self.shard.hello()  # said before what was in flight is sent again
             for f in tuple(self.book.changes.flying):
                 f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
-                self.book.take(self.shard.handle(f.seq, f.body))
+                self.book.deliver(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it starts once more
                 await self._come_back(self)
                 self._up = True
@@ -193,7 +193,7 @@ class Line:
                 f.sent = False
             self.lost(self.shard.number)
         elif reply is not None:
-            self.book.take(reply)
+            self.book.deliver(reply)
 
 
 @pytest.fixture(autouse=True)

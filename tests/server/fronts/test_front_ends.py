@@ -171,7 +171,7 @@ def test_large_answers_come_in_pieces(server: LocalServer) -> None:
 
 
 async def _has_room(server: LocalServer) -> None:
-    while server.executor.reads.room.taken:
+    while server.executor.reads.room.reserved:
         gc.collect()
         await asyncio.sleep(0)
 

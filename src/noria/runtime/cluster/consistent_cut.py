@@ -1,8 +1,8 @@
-"""Asks all workers at one moment, behind the same statements (Chandy and Lamport's markers, in the queues of
-statements).
+"""Runs a request on all workers as of one moment, behind the same statements. The method is Chandy and Lamport's: the
+markers are places in the queues of statements.
 
 A place is reserved in the queues of all workers at once. So each statement, even one over several workers, is
-before the cut everywhere or after it everywhere. A worker is asked when its own place is reached. By then
+before the cut everywhere or after it everywhere. A worker receives the request when its own place is reached. By then
 everything before it is answered there, and every prepared group is decided. So no worker waits for the work of
 another.
 
@@ -40,8 +40,8 @@ class ConsistentCut:
 
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
-        """Return the answers of all workers. `rest`: runs when all places are reached, before any worker is
-        asked. WorkerGone if a worker is down or lost before that."""
+        """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
+        receives the request. WorkerGone if a worker is down or lost before that."""
         _look(self._links)
         places = [link.hold(self._name) for link in self._links]
         try:

@@ -1,6 +1,6 @@
-"""Bulk loads at several workers.
+"""Ingests bulk loads at several workers.
 
-Keeps true: all workers have accepted their parts of a load before any ingests one; all ingest theirs or none. No
+Keeps true: all workers have accepted their parts of a load before any ingests one. All ingest theirs or none. No
 other change is under way meanwhile.
 """
 

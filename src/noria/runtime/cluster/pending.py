@@ -31,7 +31,7 @@ class PendingChanges:
 
     def passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any],
                   blocked: Callable[[asyncio.Future[Any]], None] | None = None) -> None:
-        """Pass the outcome of `inner` to `future`. `blocked`: takes over the future of a write that met a lock."""
+        """Pass the outcome of `inner` to `future`. `blocked`: receives the future of a write that met a lock."""
         self._inner[future] = inner
 
         def done(_: asyncio.Future[Any]) -> None:

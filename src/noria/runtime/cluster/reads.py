@@ -1,6 +1,6 @@
-"""Reads of views whose keys are at several workers.
+"""Reads views whose keys are at several workers.
 
-Keeps true: each worker is asked only for its own keys. A read that arrives before the program is known waits for it,
+Keeps true: each worker receives only its own keys. A read that arrives before the program is known waits for it,
 or fails with `WorkerGone`.
 """
 
@@ -31,7 +31,7 @@ class ScatteredReads:
     async def read(self, body: Read | Query, retry: bool, lease: MemoryLease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
-            reply: Rows = await self._links[LEADER].ask(body, retry)  # worker 0 reports that it is gone
+            reply: Rows = await self._links[LEADER].ask(body, retry)  # worker 0 reports that the view does not exist
             return reply
         parts = split(body, self._program.routes, view)
         if len(parts) == 1:

@@ -1,7 +1,7 @@
 """Starts workers with the program that the others have.
 
-    another one serves    it copies that one's graph, then makes the changes made since
-    none serves           all wait for each other; worker 0's catalog defines the program, and the others follow it
+    another worker serves    the starting worker copies its graph, then makes the changes made since
+    none serves              all wait for each other; worker 0's catalog defines the program, and the others follow it
 
 Keeps true: a worker serves when it has the tables and the graph of all workers. If a worker is lost while all start
 together, all start again.
@@ -111,7 +111,7 @@ class WorkerStarts:
             raise WorkerGone("one that had the program is gone")
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
-        """Give a starting worker the graph of a serving one (`donor`), then the changes made since."""
+        """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""
         program, missed = self._program, list[Migrate]()
 
         def noted(body: Change) -> Change:
@@ -129,7 +129,7 @@ class WorkerStarts:
         except WorkerGone as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
         version: int = plan["version"]
-        await link.take_in(version, catalog_only)  # the graph includes it, this worker's catalog does not
+        await link.send_program_changes(version, catalog_only)  # the graph includes it, this worker's catalog does not
         program.worker_started(version, await adopt(link, plan, program.mirror_at(version)))
         program.adopted[link.worker] = version
         if doing is not None and (lacking := doing.lacks(link.worker, donor.worker, version)) is not None:

@@ -72,12 +72,12 @@ class InProcessLink(ShardLink):
             return
         if self._stepping is not None:
             self._stepping.cancel()
-        whole = self.state is LinkState.UP
+        was_up = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
         self.book.fail(WorkerGone("the database was closed"))
         if self.hello is not None:
             try:
-                if whole:
+                if was_up:
                     self.hosted.keep()
                 self.hosted.close()
             finally:
@@ -115,7 +115,7 @@ class InProcessLink(ShardLink):
         if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
             await self._recovered.wait()
         await self.up()
-        self.stats.asks += 1
+        self.stats.questions += 1
         reply = await self._ask(body)
         if isinstance(reply, Rows) and reply.left:
             return await collected(reply, self._ask, lambda more: self.send(more, 0), lease)
@@ -136,12 +136,12 @@ class InProcessLink(ShardLink):
         return await self.ask(body)
 
     async def _ask(self, body: Packet) -> Any:
-        number, asked = self.book.asked(body, False, self._loop)
-        self.send(asked.body, 0)
+        number, question = self.book.register(body, False, self._loop)
+        self.send(question.body, 0)
         try:
-            return await asked.future
+            return await question.future
         finally:
-            self.book.asks.pop(number, None)
+            self.book.questions.pop(number, None)
 
     def losses(self) -> Losses:
         return {}
@@ -159,7 +159,7 @@ class InProcessLink(ShardLink):
         `worker/frontier.py`)."""
         return self.hosted.heard()[worker]
 
-    def take(self, message: Envelope) -> None:
+    def receive(self, message: Envelope) -> None:
         """Receive a message of another worker."""
         self._arrived.append(message)
         self._soon()
@@ -190,9 +190,9 @@ class InProcessLink(ShardLink):
             self._broken(bug)
             return
         for reply in replies:
-            self.stats.dropped += not self.book.take(reply.body)
+            self.stats.dropped += not self.book.deliver(reply.body)
         for to, message in self.hosted.outgoing() if self.others else ():
-            self.others[to].take(message)
+            self.others[to].receive(message)
         self.stats.groups = self.book.changes.groups
         if more or self.book.changes.waiting or self._arrived:
             self._soon()
@@ -200,9 +200,9 @@ class InProcessLink(ShardLink):
     def _broken(self, bug: Exception) -> None:
         """Stop the worker after a bug, as a separate process would end: its memory may disagree with the disk."""
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
-        gone = WorkerGone(self.why)
-        gone.__cause__ = bug
-        self.book.fail(gone)
+        error = WorkerGone(self.why)
+        error.__cause__ = bug
+        self.book.fail(error)
 
     def _enter(self, state: LinkState, why: str) -> None:
         self.state, self.why, self.since = state, why, time.monotonic()

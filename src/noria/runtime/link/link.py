@@ -1,12 +1,12 @@
-"""The front end's side of one worker: a listening socket on the event loop.
+"""`WorkerLink`: the front end's connection to one worker, over a listening socket on the event loop.
 
 `change` sends what changes base tables or the program: it is applied exactly once, in order, however many workers
 die meanwhile. `ask` sends everything else and fails with `WorkerGone` when the worker dies. After a Hello,
 `on_hello` restores the program (through `recover`). Then unanswered changes are sent again with their old
 numbers, and the link is up.
 
-Keeps true: the link accepts messages of the newest incarnation only. A worker that was given up is killed (its
-process, not just its number), and its messages are dropped. A death is detected at once, by the end of the
+Keeps true: the link accepts messages of the newest incarnation only. A lost worker's process is killed, and its
+messages are dropped. A death is detected at once, by the end of the
 stream; a freeze by missing pulses without computation. When the caller of a question is cancelled, the worker
 cancels the question.
 """
@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for item in self._reader.feed(data):
-                self._link._take_item(self, item)
+                self._link._receive(self, item)
         except WireError as e:
             self._link._drop(str(e))
             self.transport.abort()
@@ -164,19 +164,19 @@ class WorkerLink(ShardLink):
         return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """Return `Rows` or `Done`. `retry`: ask the next worker, instead of failing, if this one dies or none is
-        up."""
+        """Return `Rows` or `Done`. `retry`: send the question to the next worker, instead of failing, if this one
+        dies or none is up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
             raise WorkerGone(self._down_text())
         if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             raise refusal
-        self.stats.asks += 1
+        self.stats.questions += 1
         while True:
             reply = await self._ask(body, retry)
             if not (isinstance(reply, Rows) and reply.left):
                 return reply
             try:
-                return await collected(reply, self._piece, lambda more: self.send(more, 0), lease)
+                return await collected(reply, self._next_rows, lambda more: self.send(more, 0), lease)
             except WorkerGone:
                 if not retry or self._is_closed():
                     raise
@@ -184,8 +184,8 @@ class WorkerLink(ShardLink):
     def _is_closed(self) -> bool:
         return self.state is LinkState.CLOSED
 
-    async def _piece(self, more: NextRows) -> Rows:
-        """The next piece of a result, from the worker that holds it."""
+    async def _next_rows(self, more: NextRows) -> Rows:
+        """Request the next chunk of a result from the worker that holds it."""
         if self.state is not LinkState.UP:
             raise WorkerGone(self._down_text())
         reply: Rows = await self._ask(more, retry=False)
@@ -207,18 +207,18 @@ class WorkerLink(ShardLink):
         return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
-        number, asked = self.book.asked(body, retry, self._loop)
-        if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
-            self._together.add(asked.body)
+        number, question = self.book.register(body, retry, self._loop)
+        if self.state is LinkState.UP and isinstance(question.body, Read) and question.body.together:
+            self._together.add(question.body)
         elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
-            self.send(asked.body, seq=0)
+            self.send(question.body, seq=0)
         try:
-            return await asked.future
+            return await question.future
         except asyncio.CancelledError:
             self._cancel(number)
             raise
         finally:
-            self.book.asks.pop(number, None)
+            self.book.questions.pop(number, None)
 
     def _cancel(self, number: int) -> None:
         """Cancel a request at the worker; if the worker does not react, it is killed."""
@@ -243,7 +243,7 @@ class WorkerLink(ShardLink):
         self._lost(f"it went on for {DEAF_S} s with a request that was cancelled, and was killed")
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        """Give up a change unless it is committed. Its future reports the outcome."""
+        """Cancel a change unless it is committed. Its future reports the outcome."""
         number = self._queue.give_up(change)
         if number is not None:
             self._heart.cancel(self.peer.incarnation if self.peer else 0, number)
@@ -280,7 +280,7 @@ class WorkerLink(ShardLink):
         self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
 
     # ------------------------------------------------------------ receiving
-    def _take_item(self, connection: _Connection, item: wire.Item) -> None:
+    def _receive(self, connection: _Connection, item: wire.Item) -> None:
         if isinstance(item, WireError):
             self._drop(str(item))
             if connection is self.peer and not self.book.unreadable(item.number, str(item)):
@@ -288,7 +288,7 @@ class WorkerLink(ShardLink):
         elif item.epoch != self.epoch or item.sender != self.worker:
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:
-            self._take_join(connection, item)
+            self._receive_join(connection, item)
         elif connection.role is FrameKind.JOIN_PULSE:
             if self.peer is not None and connection.incarnation == self.peer.incarnation:
                 self._last_pulse = self._clock()
@@ -300,13 +300,13 @@ class WorkerLink(ShardLink):
                 return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, ReadManyReply):
-            self.stats.dropped += not self._together.take(item.body)
+            self.stats.dropped += not self._together.deliver(item.body)
         elif isinstance(item, Envelope):
-            self.stats.dropped += not self.book.take(item.body)
+            self.stats.dropped += not self.book.deliver(item.body)
         elif item.kind is FrameKind.GOODBYE:
             self._lost("it has ended")
 
-    def _take_join(self, connection: _Connection, item: Envelope | Signal) -> None:
+    def _receive_join(self, connection: _Connection, item: Envelope | Signal) -> None:
         if not isinstance(item, Signal) or item.kind not in (FrameKind.JOIN, FrameKind.JOIN_PULSE):
             raise WireError("a connection that does not say whose it is")
         if item.number < self._newest:
@@ -354,8 +354,8 @@ class WorkerLink(ShardLink):
             self._note(self.why)
             return
         self._enter(LinkState.UP, f"worker process {hello.pid}")
-        for asked in self.book.patient():
-            self.send(asked.body, seq=0)
+        for question in self.book.patient():
+            self.send(question.body, seq=0)
         self.pump()
 
     def restart(self, why: str) -> None:
@@ -390,7 +390,7 @@ class WorkerLink(ShardLink):
         self._forget_peer()
         self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
-        self.book.worker_gone(WorkerGone(self._down_text()))
+        self.book.fail_unretried(WorkerGone(self._down_text()))
         if self.on_lost is not None:
             self.on_lost(why)
 

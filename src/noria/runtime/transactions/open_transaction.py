@@ -34,7 +34,7 @@ class Workers(Protocol):
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
+        """Call `ask` with each worker's link, behind the same writes."""
 
     def waits_as(self, change: asyncio.Future[Any]) -> str | None:
         """The name under which a submitted write without a transaction waits for a lock; None if it does not."""
