@@ -13,7 +13,7 @@ from noria.dataflow.messages.packets import Done, Envelope
 from noria.runtime.link.link import LinkState
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import RequestUnderWay
-from noria.runtime.worker.worker_main import FrontEndConnection, FrontEndGone
+from noria.runtime.worker.worker_main import FrontEndConnection, FrontEndLost
 from runtime.processes import config, linked, run
 
 
@@ -89,14 +89,14 @@ def test_a_front_end_without_a_sign_of_life_is_gone(bench: Bench) -> None:
     bench.line.watch.heard_at = bench.now = bench.now + 3.0
     bench.line.arrived(0)  # its thread for signs of life was heard
     bench.now += 3.0
-    with pytest.raises(FrontEndGone, match="no sign of life"):
+    with pytest.raises(FrontEndLost, match="no sign of life"):
         bench.line.arrived(0)
 
 
 def test_a_front_end_that_takes_nothing_for_very_long_is_gone(bench: Bench) -> None:
     bench.send(2**22)
     bench.line.watch.heard_at = bench.now = bench.now + KERNEL_S + 1
-    with pytest.raises(FrontEndGone, match="takes no replies"):
+    with pytest.raises(FrontEndLost, match="takes no replies"):
         bench.line.arrived(0)
 
 
