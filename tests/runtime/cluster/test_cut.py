@@ -15,7 +15,7 @@ import pytest
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.messages.packets import Snapshot
 from noria.runtime.cluster.consistent_cut import ConsistentCut
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.server.bulk.snapshots import taken
 from noria.storage.offline.snapshot import read_checkpoint, read_tables
@@ -140,7 +140,7 @@ def test_nobody_waits_behind_a_cut_for_a_worker_that_is_lost() -> None:
             raise AssertionError("not all are at rest")
 
         links: Any = lines
-        with pytest.raises(WorkerGone, match="worker 1: it has ended"):
+        with pytest.raises(WorkerUnavailable, match="worker 1: it has ended"):
             await asyncio.wait_for(ConsistentCut(links, "g").each(ask, rest), 20)
         assert not any(line.places for line in lines)
         await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from noria.dataflow.messages.packets import (
     Rows,
     Wrote,
 )
-from noria.runtime.link.link import LinkState, WorkerGone
+from noria.runtime.link.link import LinkState, WorkerUnavailable
 from noria.runtime.transport import wire
 from noria.runtime.transport.packet_codec import PACKETS
 from noria.runtime.transport.wire import WireError
@@ -67,7 +67,7 @@ def test_a_change_that_loses_its_worker_is_applied_once(tmp_path: Path, table: s
         async with linked(tmp_path) as (link, nursery):
             assert (await link.change(insert(1))).seq == 1
             if table == "die":
-                with pytest.raises(WorkerGone, match="2 times"):
+                with pytest.raises(WorkerUnavailable, match="2 times"):
                     await within(link.change(insert(2, table)))
             else:
                 wrote = await within(link.change(insert(2, table)))
@@ -116,9 +116,9 @@ def test_a_question_fails_when_its_worker_dies_or_is_asked_again(tmp_path: Path)
             patient = asyncio.create_task(link.ask(Inspect(0, "stats"), retry=True))
             await asyncio.sleep(0)
             nursery.children[0].kill()
-            with pytest.raises(WorkerGone, match="try again"):
+            with pytest.raises(WorkerUnavailable, match="try again"):
                 await within(plain)
-            with pytest.raises(WorkerGone, match="down since"):
+            with pytest.raises(WorkerUnavailable, match="down since"):
                 await link.ask(Read(0, "v", []))
             assert (await within(patient)).value["incarnation"] == 2
 
@@ -238,11 +238,11 @@ def test_closing_ends_the_worker_and_fails_what_waits(tmp_path: Path) -> None:
             waiting = asyncio.create_task(link.change(insert(1)))
             await asyncio.sleep(0)
             await link.close()
-            with pytest.raises(WorkerGone, match="closed"):
+            with pytest.raises(WorkerUnavailable, match="closed"):
                 await within(waiting)
             os.kill(nursery.children[0].pid, signal.SIGCONT)
             assert await asyncio.to_thread(nursery.children[0].wait, 20) == 0
-            with pytest.raises(WorkerGone, match="closed"):
+            with pytest.raises(WorkerUnavailable, match="closed"):
                 await link.change(insert(2))
 
     run(test)

@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.errors import result_gone
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.result_memory import ResultMemory
 
@@ -158,7 +158,7 @@ def test_the_rest_of_a_result_goes_with_its_worker() -> None:
         async def more(body: NextRows) -> Rows:
             return Rows(8, None, result_gone())
 
-        with pytest.raises(WorkerGone, match="run the statement again"):
+        with pytest.raises(WorkerUnavailable, match="run the statement again"):
             await collected(piece(7, range(10), 30), more, lambda m: None, None)
 
     run(test())

@@ -17,7 +17,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
@@ -426,8 +426,8 @@ def test_a_worker_that_is_gone_is_told() -> None:
         groups = TwoPhaseCommits([line, lost], 1)
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
-        lost.book.fail(WorkerGone("it is gone"))
-        with pytest.raises(WorkerGone):
+        lost.book.fail(WorkerUnavailable("it is gone"))
+        with pytest.raises(WorkerUnavailable):
             await task
         assert not shard.rows
 

@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.transactions import unique
 from noria.runtime.transactions.unique import UniqueIndexCheck
 from noria.storage.online import comparing
@@ -62,7 +62,7 @@ class Worker:
         if self.lost and retry:
             await asyncio.Event().wait()  # its next life
         if self.lost:
-            raise WorkerGone("it has ended")
+            raise WorkerUnavailable("it has ended")
         try:
             reply = Done(0, self.store.entries(body.table, body.columns, body.what, body.given))
         except SqlError as error:

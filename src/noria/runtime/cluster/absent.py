@@ -17,7 +17,7 @@ from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.limits import CHANGE_WAIT_S
 from noria.dataflow.messages.packets import Done, Inspect, Migrate
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import Link, LinkState
 from noria.runtime.link.shard_link import Losses
 from noria.runtime.routing.answers import as_one
@@ -123,7 +123,7 @@ class AbsentWorkers:
 async def _builds_of(link: SomeLink, body: Inspect) -> Done | None:
     try:
         reply: Done = await link.ask(body)
-    except WorkerGone:
+    except WorkerUnavailable:
         return None
     return reply
 

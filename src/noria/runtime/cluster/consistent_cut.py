@@ -23,7 +23,7 @@ from noria.core.limits import HEARTBEAT_MS
 from noria.dataflow.messages.packets import Done, Snapshot
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
@@ -41,7 +41,7 @@ class ConsistentCut:
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
         """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
-        receives the request. WorkerGone if a worker is down or lost before that."""
+        receives the request. WorkerUnavailable if a worker is down or lost before that."""
         _look(self._links)
         places = [link.hold(self._name) for link in self._links]
         try:
@@ -89,11 +89,12 @@ class Snapshots:
 def _look(links: Iterable[SomeLink]) -> None:
     for link in links:
         if link.state is not LinkState.UP:
-            raise WorkerGone(f"worker {link.worker}: {link.why}")
+            raise WorkerUnavailable(f"worker {link.worker}: {link.why}")
 
 
 async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
-    """Return the result of `work`. WorkerGone, and `work` is cancelled, if one of these workers is lost first."""
+    """Return the result of `work`. WorkerUnavailable, and `work` is cancelled, if one of these workers is lost
+    first."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing.write_routing import AutoIncrementValues, RoutedWrite
 
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
@@ -90,7 +90,7 @@ class AutoIncrement:
         for link, reply in zip(self._links, replies, strict=True):
             if isinstance(reply, Done) and reply.error is None:
                 highest.append(int(reply.value["auto_increment"]))
-            elif isinstance(reply, WorkerGone) and (link.worker, table.name) not in self._reaching:
+            elif isinstance(reply, WorkerUnavailable) and (link.worker, table.name) not in self._reaching:
                 self._reaching.add((link.worker, table.name))
                 self._later(self._reach(link, table))
         return highest

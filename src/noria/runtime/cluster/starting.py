@@ -21,7 +21,7 @@ from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import Background
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import Change, WorkerGone
+from noria.runtime.link.changes import Change, WorkerUnavailable
 from noria.runtime.link.link import LinkState, OnHello
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
@@ -108,7 +108,7 @@ class WorkerStarts:
             await adopt(link, plan, program.mirror)
         await self._numbering.look(program.mirror.tables.values(), lambda link, b: link.recover(b))
         if any(self._waiting.get(h.worker) is not h for h in hellos):
-            raise WorkerGone("one that had the program is gone")
+            raise WorkerUnavailable("one that had the program is gone")
 
     async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""
@@ -126,7 +126,7 @@ class WorkerStarts:
         doing = program.under_way
         try:
             plan = (await donor.ask(Inspect(0, "graph plan"))).value
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
         version: int = plan["version"]
         await link.send_program_changes(version, catalog_only)  # the graph includes it, this worker's catalog does not

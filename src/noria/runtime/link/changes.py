@@ -63,7 +63,7 @@ Changed = Wrote | Migrated | Done
 OnBlocked = Callable[[Write, asyncio.Future[Any]], None]
 
 
-class WorkerGone(ConnectionError):
+class WorkerUnavailable(ConnectionError):
     """No worker can answer the request: it has ended, or the link is closed. The message says since when and why."""
 
 
@@ -175,7 +175,7 @@ class ChangeQueue:
         place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, ReservedPlace) and b.group == group),
                      None)
         if place is None:
-            _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
+            _fail(future, WorkerUnavailable("its place is gone: the worker is not waited for any more"))
         elif body is None:
             del self.waiting[place]
         else:
@@ -298,8 +298,9 @@ class ChangeQueue:
                 self.flying.remove(sent[0])
                 if self.held == getattr(sent[0].body, "group", None):
                     self.held = ""
-                sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
-                                        f"{why}), so it is given up: read back whether it took effect"))
+                sent[0].fail(WorkerUnavailable(
+                    f"the worker ended {POISON_DEATHS} times while it applied this change (last: {why}), so it is "
+                    "given up: read back whether it took effect"))
         for flight in self.flying:
             flight.sent = False
         self._answered()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
 
 
@@ -16,7 +16,7 @@ async def collected(first: Rows, more: Callable[[NextRows], Awaitable[Rows]], dr
     """Return all rows of the answer.
 
     `more`: requests the next chunk. `drop`: makes the worker drop the rest. `lease`: first reserves the estimated
-    size of all chunks. Raises WorkerGone if the rest was lost with its worker.
+    size of all chunks. Raises WorkerUnavailable if the rest was lost with its worker.
     """
     if first.error is not None or not first.left:
         return first
@@ -27,7 +27,7 @@ async def collected(first: Rows, more: Callable[[NextRows], Awaitable[Rows]], dr
         while reply.left:
             reply = await more(NextRows(0, of))
             if reply.error is not None:
-                raise WorkerGone(reply.error.message)
+                raise WorkerUnavailable(reply.error.message)
             parts.append(reply.rows)
     except BaseException:
         drop(NextRows(0, of, stop=True))

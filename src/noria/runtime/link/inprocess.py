@@ -18,7 +18,7 @@ from typing import Any
 from noria.core.limits import IDLE_MS
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
-from noria.runtime.link.changes import Change, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
 from noria.runtime.link.result_memory import MemoryLease
@@ -74,7 +74,7 @@ class InProcessLink(ShardLink):
             self._stepping.cancel()
         was_up = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
-        self.book.fail(WorkerGone("the database was closed"))
+        self.book.fail(WorkerUnavailable("the database was closed"))
         if self.hello is not None:
             try:
                 if was_up:
@@ -85,7 +85,7 @@ class InProcessLink(ShardLink):
 
     async def up(self) -> None:
         if self.state is not LinkState.UP:
-            raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
+            raise WorkerUnavailable(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
     def settled(self) -> bool:
@@ -96,7 +96,7 @@ class InProcessLink(ShardLink):
 
     def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
-            future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
+            future.set_exception(WorkerUnavailable(f"the worker is {self.state.value}: {self.why}"))
             return
         self.stats.changes += 1
         if not isinstance(body, ReservedPlace):
@@ -123,7 +123,7 @@ class InProcessLink(ShardLink):
 
     async def recover(self, body: Packet) -> Any:
         if self.state is not LinkState.RECOVERING:
-            raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
+            raise WorkerUnavailable(f"the worker is {self.state.value}: recovery is over")
         if not isinstance(body, Migrate):
             return await self._ask(body)
         reply = self.book.restoring(body, self._loop)
@@ -166,7 +166,7 @@ class InProcessLink(ShardLink):
 
     def restart(self, why: str) -> None:
         """Break this worker: it can only restart with its process."""
-        self._broken(WorkerGone(why))
+        self._broken(WorkerUnavailable(why))
 
     def pump(self) -> None:
         self._soon()
@@ -200,7 +200,7 @@ class InProcessLink(ShardLink):
     def _broken(self, bug: Exception) -> None:
         """Stop the worker after a bug, as a separate process would end: its memory may disagree with the disk."""
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
-        error = WorkerGone(self.why)
+        error = WorkerUnavailable(self.why)
         error.__cause__ = bug
         self.book.fail(error)
 

@@ -1,7 +1,7 @@
 """`WorkerLink`: the front end's connection to one worker, over a listening socket on the event loop.
 
 `change` sends what changes base tables or the program: it is applied exactly once, in order, however many workers
-die meanwhile. `ask` sends everything else and fails with `WorkerGone` when the worker dies. After a Hello,
+die meanwhile. `ask` sends everything else and fails with `WorkerUnavailable` when the worker dies. After a Hello,
 `on_hello` restores the program (through `recover`). Then unanswered changes are sent again with their old
 numbers, and the link is up.
 
@@ -33,7 +33,7 @@ from noria.dataflow.messages.packets import (
     Rows,
     Write,
 )
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.interface import Link, LinkStats, OnHello
 from noria.runtime.link.read_batching import ReadBatcher
@@ -45,7 +45,7 @@ from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, Req
 from noria.runtime.transport.shard_owner import Process, RemoteOwner
 from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
-__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerGone", "WorkerLink"]
+__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerLink", "WorkerUnavailable"]
 
 FRONT_END = -1  # the sender of the front end's packets
 Note = Callable[[str], None]
@@ -122,7 +122,7 @@ class WorkerLink(ShardLink):
             self.peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
         self._forget_peer()
         self._enter(LinkState.CLOSED, "the front end has closed the link")
-        self.book.fail(WorkerGone(self._down_text()))
+        self.book.fail(WorkerUnavailable(self._down_text()))
         self._timer.cancel()
         self._heart.close()
         self._server.close()
@@ -150,7 +150,7 @@ class WorkerLink(ShardLink):
 
     def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
-            future.set_exception(WorkerGone(self._down_text()))
+            future.set_exception(WorkerUnavailable(self._down_text()))
             return
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
@@ -167,7 +167,7 @@ class WorkerLink(ShardLink):
         """Return `Rows` or `Done`. `retry`: send the question to the next worker, instead of failing, if this one
         dies or none is up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             raise refusal
         self.stats.questions += 1
@@ -177,7 +177,7 @@ class WorkerLink(ShardLink):
                 return reply
             try:
                 return await collected(reply, self._next_rows, lambda more: self.send(more, 0), lease)
-            except WorkerGone:
+            except WorkerUnavailable:
                 if not retry or self._is_closed():
                     raise
 
@@ -187,7 +187,7 @@ class WorkerLink(ShardLink):
     async def _next_rows(self, more: NextRows) -> Rows:
         """Request the next chunk of a result from the worker that holds it."""
         if self.state is not LinkState.UP:
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         reply: Rows = await self._ask(more, retry=False)
         return reply
 
@@ -195,7 +195,7 @@ class WorkerLink(ShardLink):
         """Within `on_hello` only: send a packet past the queue to the new worker. A Migrate must have
         durable=False: the catalog has what it restores."""
         if self.state is not LinkState.RECOVERING:
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         if not isinstance(body, Migrate):
             return await self._ask(body, retry=False)
         reply = self.book.restoring(body, self._loop)
@@ -346,7 +346,7 @@ class WorkerLink(ShardLink):
         try:
             if self.on_hello is not None:
                 await self.on_hello(hello)
-        except WorkerGone:
+        except WorkerUnavailable:
             return  # the worker died; the next Hello restarts recovery
         except Exception as e:
             self._kill_peer()
@@ -390,7 +390,7 @@ class WorkerLink(ShardLink):
         self._forget_peer()
         self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
-        self.book.fail_unretried(WorkerGone(self._down_text()))
+        self.book.fail_unretried(WorkerUnavailable(self._down_text()))
         if self.on_lost is not None:
             self.on_lost(why)
 

@@ -14,7 +14,13 @@ from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
-from noria.runtime.link.changes import Change, InFlightPacket, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import (
+    Change,
+    InFlightPacket,
+    PendingReplies,
+    ReservedPlace,
+    WorkerUnavailable,
+)
 from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.written import WrittenTables
@@ -142,7 +148,7 @@ class ShardQueue:
     async def first(self, body: Change) -> Any:
         """Within `on_hello` only: send a change before all waiting ones."""
         if self._owner.state is not LinkState.RECOVERING:
-            raise WorkerGone("a change came out of its turn: the worker is not being brought back")
+            raise WorkerUnavailable("a change came out of its turn: the worker is not being brought back")
         answer: asyncio.Future[Any] = self._owner.future()
         await self._at_once(self._book.changes.begun(body, answer))
         return answer.result()

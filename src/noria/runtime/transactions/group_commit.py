@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import Told
-from noria.runtime.link.changes import WorkerGone, WorkerLost
+from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 
@@ -225,6 +225,6 @@ def parts_of(batch: Iterable[GroupMember]) -> dict[int, tuple[Statement, ...]]:
     return {w: tuple(some) for w, some in parts.items()}
 
 
-def gave_up(deaths: int) -> WorkerGone:
-    return WorkerGone(f"workers ended {deaths} times while they applied this change, so it is given up: nothing of it "
-                      "is done")
+def gave_up(deaths: int) -> WorkerUnavailable:
+    return WorkerUnavailable(f"workers ended {deaths} times while they applied this change, so it is given up: nothing "
+                             "of it is done")

@@ -42,7 +42,7 @@ from noria.dataflow.messages.transaction_packets import (
     Within,
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
-from noria.runtime.link.changes import WorkerGone, WorkerLost
+from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.link.shard_link import LinkState, StagingWorker
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
@@ -136,7 +136,7 @@ class TransactionCoordinator:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             raise interrupted() from None
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             self.lose(transaction, _part_lost(e))
             self._refuse_lost(transaction)
         if transaction.reads is not None:
@@ -160,7 +160,7 @@ class TransactionCoordinator:
         new, links = [w for w in workers if w not in transaction.done], self._workers.staging_workers
         if down := [links[w] for w in new if links[w].state is not LinkState.UP]:
             if any(link.state is LinkState.CLOSED for link in down):
-                raise WorkerGone("the server is stopping")
+                raise WorkerUnavailable("the server is stopping")
             up = asyncio.gather(*(link.up() for link in down))
             try:
                 await asyncio.wait_for(up, wait_s if transaction.done else None)
@@ -233,7 +233,7 @@ class TransactionCoordinator:
     async def lock_waits(self) -> dict[Owner, list[Owner]]:
         """Who waits for whom at all workers."""
         waits: dict[Owner, list[Owner]] = {}
-        with suppress(WorkerGone):
+        with suppress(WorkerUnavailable):
             for reply in await asyncio.gather(*(w.ask(Inspect(0, "lock waits"))
                                                 for w in self._workers.staging_workers)):
                 for owner, *others in reply.value or ():
@@ -250,7 +250,7 @@ class TransactionCoordinator:
         done = transaction.done.get(worker, 0) + more
         try:
             reply: Done = await self._workers.staging_workers[worker].ask(Undo(0, transaction.name, done, keep))
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             reply = Done(0, None, SqlError(*LOCK_DEADLOCK, f"A worker was lost: {e}; try restarting transaction"))
         if reply.error is not None:
             self.lose(transaction, reply.error)
@@ -328,7 +328,7 @@ class TransactionCoordinator:
             except BaseException as e:
                 if marks is not None:  # some workers may have the mark, and others not
                     self.lose(transaction, e if isinstance(e, SqlError) else _part_lost(e))
-                if not isinstance(e, WorkerGone):
+                if not isinstance(e, WorkerUnavailable):
                     raise
                 if not fresh:
                     self.lose(transaction, _part_lost(e))
@@ -398,8 +398,8 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ ends
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
-        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or WorkerGone
-        if that is unknown."""
+        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or
+        WorkerUnavailable if that is unknown."""
         try:
             self._refuse_lost(transaction)
         except SqlError:
@@ -474,7 +474,7 @@ class TransactionCoordinator:
         """Send a packet whose answer nobody needs; return the task that sends it. A lost worker has forgotten the
         transaction anyway."""
         async def send() -> None:
-            with suppress(WorkerGone):
+            with suppress(WorkerUnavailable):
                 await self._workers.staging_workers[worker].ask(body)
 
         task = asyncio.ensure_future(send())

@@ -23,7 +23,7 @@ from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.transactions.two_phase_commit import PlanningParticipant
 
 _BYTES = 16  # of an entry's hash
@@ -96,7 +96,7 @@ class UniqueIndexCheck:
         must not wait for that."""
         try:
             reply: Done = await self.links[worker].ask(UniqueEntries(0, self.table, self.columns, what, arguments))
-        except WorkerGone:
+        except WorkerUnavailable:
             raise view_changed(self.table.name) from None
         if reply.error is not None:
             raise reply.error

@@ -384,7 +384,7 @@ class Executor:
         self._link.cancel(write)
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
-        """Return the result of a finished write.  Raises its SqlError, or WorkerGone."""
+        """Return the result of a finished write.  Raises its SqlError, or WorkerUnavailable."""
         reply: Wrote = done.result()
         result = reply.results[0]
         if result.error is not None:
@@ -463,7 +463,7 @@ class Executor:
 
     # ------------------------------------------------------------ requests to the worker
     async def ask(self, question: Inspect) -> Any:
-        """Return the worker's answer to a question.  Raises WorkerGone while no worker is up."""
+        """Return the worker's answer to a question.  Raises WorkerUnavailable while no worker is up."""
         reply: Done = await self._link.ask(question)
         if reply.error is not None:
             raise reply.error
