@@ -82,7 +82,7 @@ def test_processes_share_the_work_and_others_wait_for_it(tmp_path: Path, monkeyp
     signatures.write(signatures.listed()[:3], few)
     code = (f"from pathlib import Path; from noria.kernels import making, place, signatures; few = Path({str(few)!r}); "
             "listed = signatures.listed; signatures.listed = lambda path=few: listed(path); told = []; "
-            "making.ensure(lambda done, of: told.append((done, of))); assert place.is_whole(place.directory()); "
+            "making.ensure(lambda done, of: told.append((done, of))); assert place.is_complete(place.directory()); "
             "making.ensure(told.append); print(told[-1])")
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                              env={**os.environ, place.VARIABLE: str(tmp_path / "made"),
@@ -100,7 +100,7 @@ def test_a_kernel_that_cannot_be_compiled_stops_nothing(tmp_path: Path, monkeypa
     wrong = KernelSignature("noria.core.keys", "_part", ("int64",))
     monkeypatch.setattr(signatures, "listed", lambda: [wrong, wrong])
     making.ensure()
-    assert not place.is_whole(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text
+    assert not place.is_complete(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text
 
 
 def test_progress_is_told_in_lines_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -108,6 +108,6 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(tmp_path: Path, mo
     monkeypatch.setattr(place, "directory", lambda: tmp_path)
     monkeypatch.setattr(signatures, "listed", list)
     making.ensure_shown()
-    assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_whole(tmp_path)
+    assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_complete(tmp_path)
     making.ensure_shown()
     assert capsys.readouterr().err == ""

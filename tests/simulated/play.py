@@ -164,7 +164,7 @@ def play(seed: int, gap: int = 200, clients: int = 3, steps: int = 25) -> Counte
                                                create=True))
             if seed % 2:
                 patches.enter_context(patch.object(worker, "STEPS_PER_CHECK", 1))
-                patches.enter_context(patch.object(SymbolTable, "wants_sweep", lambda table: True))
+                patches.enter_context(patch.object(SymbolTable, "sweep_is_due", lambda table: True))
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(test())
         done = made[0].did

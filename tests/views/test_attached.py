@@ -205,7 +205,7 @@ def test_a_read_over_keys_during_a_tick_is_a_miss(setting: Setting) -> None:
     assert setting.reader.tick() is None
     assert setting.reader.lookup((1,)) == [(1, 2)]
     assert setting.reader.lookup_many([(1,)])[1].all()
-    assert not setting.reader.lookup_many([(1,)], whole_ticks=False)[1].any()
+    assert not setting.reader.lookup_many([(1,)], same_tick=False)[1].any()
     view.end_tick(5)
     assert setting.reader.tick() == 5
     assert not setting.reader.lookup_many([(1,)])[1].any()

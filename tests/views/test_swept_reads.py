@@ -47,7 +47,7 @@ def reads(view: AttachedView, most: int) -> tuple[int, int]:
     for n in range(most):
         key = n % sweeper.KEYS
         if n % 50 == 0:
-            table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], whole_ticks=False)
+            table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], same_tick=False)
             rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
             found = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
         else:

@@ -17,7 +17,7 @@ import pytest
 from numba import njit
 
 from noria.views import read_kernels
-from noria.views.read_kernels import ASKED, PLAIN, ROWS, ROWS_AT
+from noria.views.read_kernels import LOOKUP_KEY, PLAIN, ROWS, ROWS_AT
 from noria.views.reader import attach
 from views import hammer
 from views.children import ENVIRONMENT
@@ -62,7 +62,7 @@ def reading(kernel: Any) -> Any:
     @njit
     def loop(words, stamps, answer, reads):
         for i in range(reads):
-            answer[ASKED] = i % hammer.KEYS
+            answer[LOOKUP_KEY] = i % hammer.KEYS
             if kernel(words, stamps, answer) != PLAIN:
                 return i, -1
             if answer[ROWS] != hammer.ROWS:
@@ -107,7 +107,7 @@ def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
         else:
             assert len(set(table["c1"].to_pylist())) == 1
             assert table.num_rows == hammer.KEYS * hammer.ROWS
-        table, missing = view.lookup_many(keys, whole_ticks=False)
+        table, missing = view.lookup_many(keys, same_tick=False)
         assert not missing.any()
         differed = differed or len(set(table["c1"].to_pylist())) > 1
     assert differed

@@ -15,7 +15,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views import pieces
+from noria.views import row_entries
 from noria.views.layout import INDEX, LEAST_SLOTS
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
@@ -133,7 +133,7 @@ class Model:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A view without a key is soon in pieces."""
-    monkeypatch.setattr(pieces, "PIECES_WORDS", 40)
+    monkeypatch.setattr(row_entries, "MOST_BLOCK_WORDS", 40)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,8 +4,8 @@ A pool is a file of regions of one size, and a file of their stamps.  A view tha
 one, then to memory of its own.  So a thousand small views need some dozens of mappings.
 
 Keeps true, since readers rely on it (`views/layout.py`): a region always has the same number of slots.  A returned
-region is DEAD or MOVED before another view gets it.  Each view in it gets a new STATE number, and versions beyond all
-that were used there.  A pool without views is deleted, except one of each size.
+region is DEAD or MOVED before another view is placed in it.  Each view in it has a new STATE number, and versions
+beyond all that were used there.  A pool without views is deleted, except one of each size.
 """
 
 from __future__ import annotations
@@ -140,20 +140,20 @@ class _Pool:
             raise
         self.free: list[int] = []
         self.begun = 0  # the number of regions that were ever used
-        self.taken = 0
+        self.used = 0
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """Allocate a region and return its number.  Raises SqlError if there is no space."""
         if not self.free:
             self.memory.back(8 * self.region * (self.begun + 1))
             self.free.append(self.begun)
             self.begun += 1
-        self.taken += 1
+        self.used += 1
         return self.free.pop()
 
     @property
     def full(self) -> bool:
-        return self.taken == self.regions
+        return self.used == self.regions
 
     def unlink(self) -> None:
         self.memory.unlink()
@@ -201,7 +201,7 @@ class Region:
                                     os.path.basename(pool.stamps.path), self.number * pool.slots, pool.slots, serves)
 
     def release(self) -> None:
-        self._owner.give_back(self._pool, self.number, int(self.words[VERSION]))
+        self._owner.release(self._pool, self.number, int(self.words[VERSION]))
 
 
 class Pools:
@@ -234,14 +234,15 @@ class Pools:
                 paths = files.pool_paths(self._path, self._epoch, next(self._numbers), size[0])
             pool = _Pool(paths, size)
             pools.append(pool)
-        return Region(self, pool, pool.take())
+        return Region(self, pool, pool.allocate())
 
-    def give_back(self, pool: _Pool, number: int, version: int) -> None:
+    def release(self, pool: _Pool, number: int, version: int) -> None:
+        """Return a region to its pool.  version: the greatest version that was used in it."""
         self.version = max(self.version, version)
         pool.free.append(number)
-        pool.taken -= 1
+        pool.used -= 1
         pools = next(p for p in self._pools if pool in p)
-        empty = [p for p in pools if not p.taken]
+        empty = [p for p in pools if not p.used]
         if len(empty) > 1:
             pools.remove(empty[-1])
             empty[-1].unlink()

@@ -5,8 +5,8 @@ each row that they may add.  Then they move the keys, 16 slots for each row.  So
 the smaller table exceeds 0.6.  A batch with too many rows for that moves the rest at once.
 
 Keeps true: a key is in the larger table if its first slot in the smaller one has been passed; otherwise it is in the
-smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
-that a lookup probes.
+smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of occupied
+slots that a lookup probes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _grow(A, g, d, n):
 
 @njit
 def _pass(A, g, d, slots):
-    """Move the keys of about `slots` slots, and go on to the end of the last run of taken slots."""
+    """Move the keys of about `slots` slots, and go on to the end of the last run of occupied slots."""
     base, cap = A[g + BASE], A[g + SLOTS]
     things, size = (A[ROWS], A[WIDTH] + 1) if d < 0 else (A[d + EOFF], ENTRY + A[d + K])
     if A[g + MOVED] == 0:

@@ -13,7 +13,7 @@ import pytest
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views import pieces
+from noria.views import row_entries
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
 from views.children import ENVIRONMENT
@@ -42,7 +42,7 @@ def rows(number: int, count: int = ROWS) -> np.ndarray:
 
 def hammer(path: str) -> None:
     """Every tick gives all rows the next number, until somebody kills this process."""
-    pieces.PIECES_WORDS = 64
+    row_entries.MOST_BLOCK_WORDS = 64
     view = view_of(Path(path))
     view.apply(Batch.of(rows(0)))
     view.apply(Batch.empty(WIDTH))  # now it is in pieces
@@ -60,7 +60,7 @@ def hammer(path: str) -> None:
 
 @pytest.fixture
 def hammered(tmp_path: Path) -> Iterator[AttachedView]:
-    code = f"from views.test_pieces import hammer; hammer({str(tmp_path)!r})"
+    code = f"from views.test_row_entries import hammer; hammer({str(tmp_path)!r})"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         assert process.stdout is not None
@@ -95,8 +95,8 @@ def test_a_read_shows_one_tick(hammered: AttachedView) -> None:
 
 def test_a_reader_that_does_not_look_at_the_tick_sees_two(hammered: AttachedView, monkeypatch: pytest.MonkeyPatch
                                                          ) -> None:
-    broken = fresh("noria.views.pieces", ("if load_acquire(A, TICK) != tick or rows == -1:", "if rows == -1:"))
-    monkeypatch.setattr(pieces, "read_whole", broken.read_whole)
+    broken = fresh("noria.views.row_entries", ("if load_acquire(A, TICK) != tick or rows == -1:", "if rows == -1:"))
+    monkeypatch.setattr(row_entries, "read_all", broken.read_all)
     for _ in range(MOST_READS):
         codes = hammered.lookup_codes(())
         if codes is not None and len(set(codes[:, 1].tolist())) > 1:
