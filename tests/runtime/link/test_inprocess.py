@@ -1,4 +1,4 @@
-"""The in-process runtime gives what the link gives."""
+"""The in-process link answers like the link of a separate process."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def test_the_same_interface_and_the_same_answers(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_bug_in_the_worker_is_the_callers(tmp_path: Path) -> None:
-    """There is no other process to start again: who changes or asks gets the exception, then all is closed."""
+def test_an_exception_in_the_worker_is_raised_to_the_caller(tmp_path: Path) -> None:
+    """No other process can be started: later requests raise the exception too, until the link is closed."""
 
     async def test() -> None:
         link = InProcessLink(config(tmp_path))
         await link.start()
-        with pytest.raises(WorkerUnavailable, match="told to raise"):
+        with pytest.raises(WorkerUnavailable, match="ordered to raise"):
             await link.change(insert(1, "raise"))
-        with pytest.raises(WorkerUnavailable, match="told to raise"):
+        with pytest.raises(WorkerUnavailable, match="ordered to raise"):
             await link.ask(Inspect(0, "stats"))
         await link.close()
 
