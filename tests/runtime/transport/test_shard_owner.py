@@ -104,7 +104,7 @@ def test_one_front_end_a_directory_and_epochs_that_grow(tmp_path: Path) -> None:
         Claim(tmp_path / "none")
 
 
-def test_a_worker_that_hears_nothing_ends_by_its_lease_and_frees_the_lock(tmp_path: Path) -> None:
+def test_a_worker_that_receives_nothing_ends_with_its_lease_and_frees_the_lock(tmp_path: Path) -> None:
     """A front end that is connected and reads, but is stuck."""
     what = config(tmp_path, lease_ms=500)
     with socket.socket(socket.AF_UNIX) as front:
@@ -118,7 +118,7 @@ def test_a_worker_that_hears_nothing_ends_by_its_lease_and_frees_the_lock(tmp_pa
     ShardOwner(what.shard_dir, epoch=1, wait_ms=0).release()
 
 
-def test_a_worker_whose_front_end_is_gone_ends_at_once(tmp_path: Path) -> None:
+def test_a_worker_whose_front_end_is_lost_ends_at_once(tmp_path: Path) -> None:
     what = config(tmp_path, lease_ms=60_000)
     with socket.socket(socket.AF_UNIX) as front:
         front.bind(wire.socket_path(what.endpoint))
@@ -131,6 +131,6 @@ def test_a_worker_whose_front_end_is_gone_ends_at_once(tmp_path: Path) -> None:
     assert code == 0 and "front end" in said
 
 
-def test_a_worker_without_a_front_end_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_a_front_end_reports_it(tmp_path: Path) -> None:
     code, _, err = finish(spawn(config(tmp_path)))
     assert code == 1 and "StoreError" in err and "--cluster-host" in err and str(tmp_path) in err
