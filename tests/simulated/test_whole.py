@@ -208,7 +208,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
             if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
                 refused.append(seq)
                 full = Migrated(seq, SqlError(*DISK_FULL, "Disk full"))
-                loop.call_soon(links[1].book.take, full)
+                loop.call_soon(links[1].book.deliver, full)
             else:
                 sends[1](body, seq)
 

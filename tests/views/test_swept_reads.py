@@ -35,7 +35,7 @@ def view(tmp_path: Path) -> Iterator[AttachedView]:
 
 
 def wrong(key: int, rows: list[tuple[str, ...]]) -> bool:
-    """Is there a text of another key, or of two moments?"""
+    """Whether a text belongs to another key, or the texts are of two moments."""
     texts = [t for row in rows for t in row[1:]]
     return (any(row[0] != f"key {key}" for row in rows) or any(not t.startswith(f"value {key} ") for t in texts)
             or len({t.rsplit(" ", 1)[0] for t in texts}) > 1)
@@ -49,11 +49,11 @@ def reads(view: AttachedView, most: int) -> tuple[int, int]:
         if n % 50 == 0:
             table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], same_tick=False)
             rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
-            found = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
+            answers = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
         else:
             one = view.lookup((f"key {key}",))
-            found = [] if one is None else [(key, one)]
-        for k, answer in found:
+            answers = [] if one is None else [(key, one)]
+        for k, answer in answers:
             hits += 1
             if len(answer) != sweeper.ROWS or wrong(k, answer):
                 return hits, 1
@@ -65,7 +65,7 @@ def test_no_text_of_a_swept_id_is_read(view: AttachedView) -> None:
     assert not bad and hits > READS // 100
 
 
-def test_without_the_look_at_sweeps_some_are(view: AttachedView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_of_sweeps_wrong_texts_are_read(view: AttachedView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AttachedSymbols, "sweeps", lambda self: 0)
     with contextlib.suppress(UnicodeDecodeError):  # bytes that were moving: wrong as well
         assert reads(view, MOST_READS)[1]

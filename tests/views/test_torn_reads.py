@@ -1,4 +1,4 @@
-"""Readers in one process, a writer in another: every read is one whole version.
+"""Readers in one process, a writer in another: every read is one complete version.
 
 The same loop over a reader kernel that does not look at the entry a second time must see torn reads; and so
 must one with plain loads in place of the atomic ones.  That shows that this test can fail.
@@ -95,7 +95,7 @@ def test_without_the_protocol_reads_are_torn(hammered: Path, change: tuple[str, 
 
 
 def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
-    """All keys show the same tick's version, or all are called missing; without ticks they differ."""
+    """All keys show the same tick's version, or all are reported missing; without ticks they differ."""
     view = attach(str(hammered)).view("v")
     keys = [(k,) for k in range(hammer.KEYS)]
     differed = False
@@ -114,7 +114,7 @@ def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", range(1, 7))
-def test_a_killed_writer_leaves_whole_versions_and_the_next_takes_over(tmp_path: Path, lines: int) -> None:
+def test_a_killed_writer_leaves_complete_versions_and_the_next_continues(tmp_path: Path, lines: int) -> None:
     process = writer(tmp_path, 7)
     view = attach(str(tmp_path / "views")).view("v")
     assert process.stdout is not None

@@ -250,7 +250,8 @@ def test_no_keys_are_filled_again_if_memory_is_short(db: Db, tmp_path: Path, mon
         after.close()
 
 
-def test_a_defect_in_the_refill_does_not_stop_the_worker(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_the_refill_does_not_stop_the_worker(db: Db, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     met, read = list[str](), Engine.read
 
     def breaks(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:

@@ -26,7 +26,7 @@ def bag(rows: Batch) -> Counter:
 
 
 class Model:
-    """All rows that ever came, and which keys are present: what the table must hold follows from both."""
+    """All rows ever written, and the present keys; both determine the expected rows of the table."""
 
     def __init__(self) -> None:
         self.rows: Counter = Counter()
@@ -75,9 +75,9 @@ def test_a_partial_table_holds_exactly_what_present_keys_cover(steps: list) -> N
             have = {tuple(k) for k in table.present(i).T.tolist()} if i else ({()} if table.present_count(i) else set())
             assert have == model.present[i]
             for r in list(model.rows)[:3]:
-                found, _ = table.lookup(i, key(i, r))
-                want = {q: w for q, w in model.stored().items() if all(q[c] == r[c] for c in i)}
-                assert bag(found) == want
+                matched, _ = table.lookup(i, key(i, r))
+                expected = {q: w for q, w in model.stored().items() if all(q[c] == r[c] for c in i)}
+                assert bag(matched) == expected
 
 
 def test_it_grows_past_any_capacity_and_shrinks_when_it_empties() -> None:
@@ -102,8 +102,8 @@ def test_a_weight_below_zero_is_a_violation_whatever_the_order_of_the_delta() ->
         table.apply(Batch.from_rows([(1,)], 1, [-1]))
 
 
-def test_what_is_copied_part_after_part_is_spread_over_the_hash() -> None:
-    """In the order of its hash a table of the same columns was filled without a gap: a row went past all before it."""
+def test_rows_copied_in_parts_are_spread_over_the_hash_table() -> None:
+    """Copied in hash order, the rows would fill a table of the same columns without a gap, and probes would be long."""
     rows, parts = 20_000, 1_024
     source, copy = (Table(1, [False], None, full=True) for _ in range(2))
     source.apply(Batch.of(np.arange(rows, dtype=np.int64)[None, :]))
@@ -116,7 +116,7 @@ def test_what_is_copied_part_after_part_is_spread_over_the_hash() -> None:
 
 
 def longest_run(table: Table) -> int:
-    """Of slots of the identity hash without a free one."""
+    """The longest run of occupied slots in the identity hash."""
     a = table.arena
     free = np.flatnonzero(a[a[HASH]:a[HASH] + a[HCAP]] < 0)
     return int(np.diff(free).max(initial=0))
