@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from noria.views.layout import INDEXED, LIVE
 from noria.views.reader import attach
 from noria.views.writer import WritableView
 from views import grower
-from views.children import ENVIRONMENT
+from views.writer_processes import writing
 
 STEP = 1_000  # keys at a time, in this process
 
@@ -122,10 +120,7 @@ def test_a_view_that_moves_while_its_records_are_listed_is_read(
 
 @pytest.mark.parametrize("full", [True, False])
 def test_another_process_reads_every_key_while_the_index_grows(tmp_path: Path, full: bool) -> None:
-    process = subprocess.Popen([sys.executable, grower.__file__, str(tmp_path), "full" if full else "partial"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "up\n"
+    with writing(grower.__file__, str(tmp_path), "full" if full else "partial") as process:
         view, chance = attach(str(tmp_path / "views")).view("v"), random.Random(2)
         assert view.lookup((0,)) == [(0, 0)]  # compiles its kernel if that is new
         assert process.stdin is not None
@@ -141,7 +136,4 @@ def test_another_process_reads_every_key_while_the_index_grows(tmp_path: Path, f
                 some = [(chance.randrange(there),) for _ in range(32)]
                 table, missing = view.lookup_many(some, same_tick=False)
                 assert not missing.any() and table["b"].to_pylist() == [3 * k for k, in some]
-    finally:
-        process.kill()
-        process.communicate()
     assert while_it_grew > 100

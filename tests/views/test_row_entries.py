@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from noria.state.symbols.symbols import SymbolTable
 from noria.views import row_entries
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
-from views.children import ENVIRONMENT
 from views.fresh import fresh
+from views.writer_processes import writing
 
 ROWS = 200
 MANY = 2_000  # more than one block holds
@@ -61,14 +59,8 @@ def hammer(path: str) -> None:
 @pytest.fixture
 def hammered(tmp_path: Path) -> Iterator[AttachedView]:
     code = f"from views.test_row_entries import hammer; hammer({str(tmp_path)!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
+    with writing("-c", code):
         yield attach(str(tmp_path / "views")).view("v")
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def numbers(view: AttachedView) -> set[int] | None:

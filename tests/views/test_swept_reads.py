@@ -6,9 +6,6 @@ The same reads without the look at SWEEPS must give wrong texts.  That shows tha
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,21 +14,17 @@ import pytest
 from noria.state.symbols.symbols import AttachedSymbols
 from noria.views.reader import AttachedView, attach
 from views import sweeper
+from views.writer_processes import writing
 
 READS = 60_000
 MOST_READS = 5_000_000  # until the broken ones must have gone wrong; they do within some thousands
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[AttachedView]:
-    process = subprocess.Popen([sys.executable, sweeper.__file__, str(tmp_path), "1"], stdout=subprocess.PIPE,
-                               text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n" and process.stdout.readline() == "1000\n"
-    yield attach(str(tmp_path / "views")).view("v")
-    process.kill()
-    process.communicate()
+    with writing(sweeper.__file__, str(tmp_path), "1") as process:
+        assert process.stdout is not None and process.stdout.readline() == "1000\n"
+        yield attach(str(tmp_path / "views")).view("v")
 
 
 def wrong(key: int, rows: list[tuple[str, ...]]) -> bool:

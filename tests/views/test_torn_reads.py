@@ -6,8 +6,6 @@ must one with plain loads in place of the atomic ones.  That shows that this tes
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,8 @@ from noria.views import read_kernels
 from noria.views.read_kernels import LOOKUP_KEY, PLAIN, ROWS, ROWS_AT
 from noria.views.reader import attach
 from views import hammer
-from views.children import ENVIRONMENT
 from views.fresh import fresh
+from views.writer_processes import start_writer, writing
 
 READS = 400_000  # of the real kernel
 MOST_READS = 200_000_000  # until the broken ones must have torn; they tear within some hundred thousand
@@ -40,20 +38,10 @@ def fence():
 """)
 
 
-def writer(directory: Path, epoch: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, hammer.__file__, str(directory), str(epoch)],
-                               stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
-
-
 @pytest.fixture
 def hammered(tmp_path: Path) -> Iterator[Path]:
-    process = writer(tmp_path, 1)
-    yield tmp_path / "views"
-    process.kill()
-    process.communicate()
+    with writing(hammer.__file__, str(tmp_path), "1"):
+        yield tmp_path / "views"
 
 
 def reading(kernel: Any) -> Any:
@@ -115,7 +103,7 @@ def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
 
 @pytest.mark.parametrize("lines", range(1, 7))
 def test_a_killed_writer_leaves_complete_versions_and_the_next_continues(tmp_path: Path, lines: int) -> None:
-    process = writer(tmp_path, 7)
+    process = start_writer(hammer.__file__, str(tmp_path), "7")
     view = attach(str(tmp_path / "views")).view("v")
     assert process.stdout is not None
     for _ in range(lines):
