@@ -13,6 +13,7 @@ from noria.core.batch import Batch
 from noria.state.rows import table
 from noria.state.rows.layout import CLEARED, DESCRIPTOR, EHOFF, HASH, HEADER, MOVED, SLOTS
 from noria.state.rows.table import Table
+from state.rows.tables import bag, key
 
 PLACES = [HASH, HEADER + EHOFF, HEADER + DESCRIPTOR + EHOFF]  # the hash tables of a table with two indexes
 
@@ -33,16 +34,8 @@ def growing(t: Table) -> list[bool]:
     return [int(t.arena[g + MOVED]) > 0 for g in PLACES]
 
 
-def key(cols: tuple[int, ...], row: tuple[int, ...]) -> np.ndarray:
-    return np.array([[row[c]] for c in cols], np.int64)
-
-
 def under(rows: Counter, cols: tuple[int, ...], row: tuple[int, ...]) -> Counter:
     return Counter({r: w for r, w in rows.items() if all(r[c] == row[c] for c in cols)})
-
-
-def bag(rows: Batch) -> Counter:
-    return Counter(dict(zip(rows.rows(), rows.weights.tolist(), strict=True)))
 
 
 @pytest.mark.usefixtures("grows_from_the_start")

@@ -13,16 +13,10 @@ from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation
 from noria.state.rows.layout import HASH, HCAP
 from noria.state.rows.table import Table
+from state.rows.tables import bag, key
 
 row = st.tuples(st.integers(0, 5), st.integers(-2, 2), st.integers(0, 3))
 INDEXES = [(0,), (2, 1), ()]
-
-
-def bag(rows: Batch) -> Counter:
-    out: Counter = Counter()
-    for r, w in zip(rows.rows(), rows.weights.tolist(), strict=True):
-        out[r] += w
-    return out
 
 
 class Model:
@@ -37,10 +31,6 @@ class Model:
 
     def stored(self) -> Counter:
         return Counter({r: w for r, w in self.rows.items() if w and self.covered(r)})
-
-
-def key(i: tuple, r: tuple) -> np.ndarray:
-    return np.array([[r[c]] for c in i], np.int64).reshape(len(i), 1)
 
 
 @settings(max_examples=150, deadline=None)
