@@ -1,5 +1,5 @@
 """Delays changes of the program while a worker is down, because all workers must make them. Errors name the missing
-workers.
+workers. Call `AbsentWorkers.refusal` before a change.
 
 Keeps true: a change that somebody waits for begins when all workers are up. Otherwise it fails within
 CHANGE_WAIT_S with the name of the missing worker, and nothing is changed. Before it begins it can be cancelled. A

@@ -1,5 +1,5 @@
 """Runs a request on all workers as of one moment, behind the same statements. The method is Chandy and Lamport's: the
-markers are places in the queues of statements.
+markers are places in the queues of statements. Call `ConsistentCut.each`.
 
 A place is reserved in the queues of all workers at once. So each statement, even one over several workers, is
 before the cut everywhere or after it everywhere. A worker receives the request when its own place is reached. By then

@@ -1,8 +1,7 @@
-"""Copies all rows of a table into another whose keys share other columns, so that rows may belong to other
-workers.
+"""Copies all rows of a table into one with other keys, by which rows may belong to other workers. Call `copy_rows`.
 
-Keeps true: a page of rows is one atomic statement, and only one page is in memory. The
-table is not written meanwhile. A new AUTO_INCREMENT column is left out, so that each INSERT numbers its rows.
+Keeps true: a page of rows is one atomic statement, and only one page is in memory. The table is not written meanwhile.
+A new AUTO_INCREMENT column is left out, so that each INSERT numbers its rows.
 """
 
 from __future__ import annotations

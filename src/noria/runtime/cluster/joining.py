@@ -1,4 +1,4 @@
-"""Sends the others' catalog to a starting worker, then their graph.
+"""Sends the others' catalog to a starting worker, then their graph. Call `follow`, then `adopt`.
 
 Keeps true: a worker serves with the tables and the graph of all workers. Rows that must fit a new definition of
 their table are checked first, as on worker 0.

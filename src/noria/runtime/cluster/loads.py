@@ -1,4 +1,4 @@
-"""Ingests bulk loads at several workers.
+"""Ingests bulk loads at several workers. Call `BulkLoads.begin`.
 
 Keeps true: all workers have accepted their parts of a load before any ingests one. All ingest theirs or none. No
 other change is under way meanwhile.

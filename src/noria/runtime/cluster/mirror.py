@@ -1,5 +1,4 @@
-"""The tables and views that all workers have, as their link knows them, and how changes of the program affect
-them. Pure."""
+"""`ProgramMirror`: the tables and views of all workers, as data; computes the effect and the undo of a change. Pure."""
 
 from __future__ import annotations
 

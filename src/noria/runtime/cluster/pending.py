@@ -1,4 +1,4 @@
-"""The submitted changes that are not answered, and the tasks of a link in the background.
+"""Tracks the submitted changes that are not answered, and the background tasks of a link.
 
 Keeps true: the future of a change gets the outcome of the work done for it, once. When the link is closed, it fails
 with `WorkerUnavailable`.

@@ -1,4 +1,5 @@
 """Changes the program at all workers: worker 0 first, whose catalog decides, then all others.
+Call `ProgramChanges.begin`.
 
     all workers are up ─► idle views decided ─► UNIQUE values compared ─► worker 0 ─► all others ─► dropped tables
                                                                              one of them cannot ─► all undo it

@@ -1,4 +1,4 @@
-"""Reads views whose keys are at several workers.
+"""Reads views whose keys are at several workers. Call `ScatteredReads.read`.
 
 Keeps true: each worker receives only its own keys. A read that arrives before the program is known waits for it,
 or fails with `WorkerUnavailable`.

@@ -1,4 +1,4 @@
-"""Starts workers with the program that the others have.
+"""Starts workers with the program that the others have. Call `WorkerStarts.appeared` after a worker's Hello.
 
     another worker serves    the starting worker copies its graph, then makes the changes made since
     none serves              all wait for each other; worker 0's catalog defines the program, and the others follow it

@@ -1,4 +1,4 @@
-"""Sends each write to the workers that it concerns, and passes their outcome on to its future.
+"""Sends each write to the workers that it concerns, and sets their outcome on its future. Call `WriteRouter.begin`.
 
 Keeps true: a write is routed by the definition of its table at this moment. A write that may set AUTO_INCREMENT is
 answered when the new value is known here.

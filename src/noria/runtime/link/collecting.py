@@ -1,4 +1,5 @@
-"""Collects a large result, which a worker sends in chunks of rows, once memory is reserved for all of it."""
+"""Collects a large result, which a worker sends in chunks of rows, once memory is reserved for all of it.
+Call `collected`."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@ die meanwhile. `ask` sends everything else and fails with `WorkerUnavailable` wh
 numbers, and the link is up.
 
 Keeps true: the link accepts messages of the newest incarnation only. A lost worker's process is killed, and its
-messages are dropped. A death is detected at once, by the end of the
-stream; a freeze by missing pulses without computation. When the caller of a question is cancelled, the worker
-cancels the question.
+messages are dropped. A death is detected at once, by the end of the stream; a freeze by missing pulses without
+computation. When the caller of a question is cancelled, the worker cancels the question.
 """
 
 from __future__ import annotations

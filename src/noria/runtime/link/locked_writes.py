@@ -1,4 +1,5 @@
 """Runs writes without a transaction that met a lock: each becomes a short transaction, which waits for the lock.
+Call `LockedWrites.begin`.
 
     Write ──► error 3572 ──► Stage (waits for the lock) ──► a Write of the staged rows ──► the caller's answer
 

@@ -1,4 +1,5 @@
-"""Pauses changes of all tables or of one, and tracks the writes under way by table.
+"""Pauses changes of all tables or of one, and tracks the writes under way by table. Call `Pauses.of` and
+`Pauses.submit`.
 
 Keeps true: paused changes keep their order and can be cancelled. A change is routed when its pause ends, by the
 state of that moment.

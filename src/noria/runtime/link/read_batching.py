@@ -1,5 +1,5 @@
-"""Batches reads of single keys: reads that arrive while others are under way leave together in one packet, as in
-a group commit.
+"""Batches reads of single keys: reads that arrive while others are under way leave together in one packet, as in a
+group commit. Call `ReadBatcher.add`.
 
 This pays where a packet costs much compared with its content: towards another host, be it a worker or the
 controller of a front end (`server/fronts/far_lookups.py`). There is no timer: if fewer than `READ_PACKETS` are under

@@ -1,4 +1,5 @@
-"""Limits the bytes that all large results together may use in a front end.
+"""Limits the bytes that all large results together may use in a front end. Call `ResultMemory.lease`, then
+`MemoryLease.cover`.
 
 Keeps true: reserved bytes are returned when their `MemoryLease` is dropped, however that happens. Waiting results are
 served in order of arrival. A result larger than the limit has the memory alone. Large results leave a quarter of it

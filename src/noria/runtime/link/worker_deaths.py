@@ -1,5 +1,5 @@
-"""Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads
-or writes.
+"""Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads or
+writes. Call `WorkerDeaths.note` and `refusal`.
 
 Keeps true: a request is blamed only for a death during which the worker executed it (`heartbeats.RequestUnderWay`). The
 record is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified

@@ -1,4 +1,4 @@
-"""Combines the answers of several workers to one question. Pure."""
+"""Combines the answers of several workers to one question. Pure. Call `together`."""
 
 from __future__ import annotations
 

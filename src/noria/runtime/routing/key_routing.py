@@ -1,4 +1,4 @@
-"""Determines which worker has the rows of a view's key. Pure.
+"""Determines which worker has the rows of a view's key. Pure. Call `KeyRoutes.owner`.
 
 Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function of the values alone.
 It returns the worker to which the data-flow hashes the key's rows. A view without a known route raises error

@@ -1,4 +1,4 @@
-"""Splits a read over several workers and merges their answers. Pure.
+"""Splits a read over several workers and merges their answers. Pure. Call `split`, then `merged`.
 
     one key        its worker
     several keys   the workers that own some; `__key` has the read's key numbers

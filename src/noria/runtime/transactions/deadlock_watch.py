@@ -1,4 +1,5 @@
 """Detects and ends deadlocks across workers, among waits for LOCK TABLES, GET_LOCK, definitions and rows.
+Call `Deadlocks.waiting` around each wait.
 
     a wait begins here ──► it closes a cycle of waits here ──► the victim's wait ends at once
          │ a session for which it waits runs a statement

@@ -1,4 +1,5 @@
 """Enforces FOREIGN KEYs: checks the keys that a statement of a transaction has changed, and cascades the changes.
+Call `ForeignKeyChecks.stage`.
 
     staged ──► which keys did it change? ──► a child's new key: its parent exists, and is locked, else error 1452
                                          └─► a parent's lost key: no child has it (1451), or the children are

@@ -1,5 +1,5 @@
-"""Group commit for statements over several shards: all waiting statements of many clients share one two-phase
-commit.
+"""Group commit for statements over several shards: all waiting statements of many clients share one two-phase commit.
+Call `GroupCommits.add`.
 
     wait → Prepare, Write, Decide for all of them → each one's result
 

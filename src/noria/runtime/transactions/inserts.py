@@ -1,4 +1,5 @@
 """Batches INSERTs into tables with UNIQUE keys whose values several workers have (`TableDef.spread_unique`).
+Call `Inserts.add`.
 
     places at all workers → FindConflicts: which values does another worker have?
         one owner         → one Write at each owner

@@ -1,4 +1,5 @@
 """Plans of statements that may move rows between workers, or that add values which are UNIQUE among all workers.
+Call `worked_out`.
 
     INSERT    FindConflicts at the workers that may have such rows ──► PredictEffect at the first owner, with these rows
     UPDATE    PredictEffect at each worker that may have its rows

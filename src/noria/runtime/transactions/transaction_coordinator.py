@@ -1,4 +1,5 @@
 """Coordinates the transactions of clients: their parts at the workers, commit and rollback.
+Call `TransactionCoordinator.begin`, then `stage` and `commit`.
 
     stage ──► Stage at each worker concerned ──► all staged, or none
     commit ──► one worker concerned: one write │ several: one two-phase commit

@@ -1,4 +1,5 @@
 """Checks, before a table with rows gets a UNIQUE index, that each value exists once among all workers.
+Call `UniqueIndexCheck.compare`, then `end`.
 
     each worker has checked its own rows (`CheckRowsFit`) ─► records writes ─► slices of all workers' values, in
     order, and the recorded writes are compared ─► the last recorded writes, while nothing is written

@@ -1,4 +1,4 @@
-"""Authenticates connections between hosts.
+"""Authenticates connections between hosts. Call `connected` or `wish_of`.
 
 A process that can send packets can change all data. So the other end must first prove that it knows the secret of
 the data directory, which workers and server share. Before that no byte of the connection is read as a packet.

@@ -1,4 +1,5 @@
 """The channels between the workers of one machine: a Unix stream from each to each, one for either direction.
+Call `Mesh.send` and `Mesh.receive`.
 
 A worker that starts listens, and connects to all others that run. Each of these receives its first message, which
 says that it has restarted (rule R19), and connects back. So the messages of a channel are in order. A broken

@@ -1,4 +1,5 @@
 """Ensures that one worker at a time uses a shard's files: the lock, the fence and the record of the holder.
+Create a `ShardOwner`.
 
 A shard directory has three small files beside its store:
 

@@ -1,4 +1,5 @@
 """Saves a worker's full states as checkpoints, while it serves and at an orderly end, and restores them at its start.
+Call `Checkpoints.restore` at the start, `step` between turns and `keep` at the end.
 
     checkpoint: the states and texts as of one commit (`storage/commits/state_file.py`)
     delta log:  the rows written since (`storage/commits/delta_log.py`); one tick applies them to the restored states

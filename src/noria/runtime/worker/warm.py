@@ -1,4 +1,4 @@
-"""Loads every kernel before the first request needs it.
+"""Loads every kernel before the first request needs it. Call `kernels`.
 
 The first call of a kernel loads its compiled code (`noria.kernels`), which would delay a first read. `kernels`
 runs a small program through a real store, graph and views, and reads it as other processes do. It answers

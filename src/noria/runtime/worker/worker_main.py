@@ -1,5 +1,5 @@
 """Runs a worker's process: it takes over the shard, opens it, and serves packets. It ends when the front end says
-goodbye or is lost, or when a newer worker replaces it.
+goodbye or is lost, or when a newer worker replaces it. Call `run_worker`.
 
     lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
 
