@@ -59,7 +59,7 @@ class ViewMemory(Protocol):
     def back_stamps(self, slots: int) -> bool:
         """Make the stamps of the first `slots` slots usable; False and SqlError as in `back`."""
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
         """Return words from `first` and stamps from `stamp` on, which are no longer used, to the system."""
 
     def spot(self, serves: int) -> files.MemoryLocation | None:
@@ -110,10 +110,10 @@ class OwnFiles:
         self._stamps.back(8 * slots)
         return True
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
-        self._memory.let_go(8 * first, 8 * words)
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
+        self._memory.release_range(8 * first, 8 * words)
         if not self._full:
-            self._stamps.let_go(8 * stamp, 8 * stamps)
+            self._stamps.release_range(8 * stamp, 8 * stamps)
 
     def spot(self, serves: int) -> files.MemoryLocation | None:
         if self._memory.path is None or self._stamps.path is None:
@@ -190,7 +190,7 @@ class Region:
     def back_stamps(self, slots: int) -> bool:
         return slots <= self.slots
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
         raise AssertionError("a region has one index for good")
 
     def spot(self, serves: int) -> files.MemoryLocation | None:

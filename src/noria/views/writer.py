@@ -167,7 +167,7 @@ class WritableView:
         words, slots = self._words, self._slots
         if int(words[INDEXED]) & 1:  # a batch of many rows: no more keys are left to move than it has rows
             kernels.pass_all(words, self._stamps)
-            self._let_go()
+            self._release_old_index()
             return True
         memory, top = self._land, int(words[TOP])
         if not memory.grows or not slots // 4 <= need <= slots:  # mostly tombstones, or too many new keys
@@ -189,11 +189,11 @@ class WritableView:
             kernels.begin_growth(words)
         return True
 
-    def _let_go(self) -> None:
+    def _release_old_index(self) -> None:
         """Release the smaller index after all keys have moved to the larger one."""
         memory, slots = self._land, self._slots // 2
         at = int(self._words[INDEXES + slots.bit_length() - 1])
-        memory.let_go(at, slots, slots - memory.slots, slots)
+        memory.release_range(at, slots, slots - memory.slots, slots)
         self._retired_words += slots
 
     def _replace(self, fresh: ViewMemory) -> None:
@@ -312,7 +312,7 @@ class WritableView:
             self._make_room(code)
             return
         if code == PASSED_ALL:
-            self._let_go()
+            self._release_old_index()
             return
         scratch = self._scratch.words
         if code == NEGATIVE:

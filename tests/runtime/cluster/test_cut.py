@@ -118,7 +118,7 @@ class Line:
         place.set_result(None)
         return place
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         self.places.discard(group)
 
 

@@ -148,7 +148,7 @@ class Line:
         self.book.changes.put(group, body, future)
         return future
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         self.book.changes.put(group, None, asyncio.get_running_loop().create_future())
 
     async def ask(self, body: Any, retry: bool = False) -> Done:

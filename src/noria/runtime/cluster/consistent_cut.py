@@ -51,14 +51,14 @@ class ConsistentCut:
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:
-                link.let_go(self._name)
+                link.release_place(self._name)
 
     async def _one(self, link: SomeLink, place: asyncio.Future[Any], ask: Callable[[SomeLink], Awaitable[Any]]) -> Any:
         await _while_there((link,), place)
         try:
             return await ask(link)
         finally:
-            link.let_go(self._name)
+            link.release_place(self._name)
 
 
 class Snapshots:

@@ -51,7 +51,7 @@ class WorkerStarts:
             serves: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._copying.add(serves)
             try:
-                await self._take_over(self._links[worker], hello, donor)
+                await self._copy_graph(self._links[worker], hello, donor)
             finally:
                 self._copying.discard(serves)
                 serves.set_result(None)
@@ -80,7 +80,7 @@ class WorkerStarts:
     async def _start_all(self, known: asyncio.Event, hellos: Sequence[Hello]) -> None:
         """Start all workers, of which none has the program. If one is lost meanwhile, all restart."""
         try:
-            await self._bring_back(hellos)
+            await self._restore_all(hellos)
             known.set()
         except (Exception, asyncio.CancelledError) as e:
             why = str(e) or "one was lost on the way"
@@ -90,13 +90,13 @@ class WorkerStarts:
         finally:
             self._starting = None
 
-    async def _bring_back(self, hellos: Sequence[Hello]) -> None:
+    async def _restore_all(self, hellos: Sequence[Hello]) -> None:
         program, leader, others = self._program, self._links[LEADER], self._links[1:]
         program.mirror, program.next = ProgramMirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in others:
             await link.replay(catalog_only)
             if program.under_way is not None and LEADER in program.under_way.done:
-                link.has_it_otherwise()
+                link.answer_migrations()
         await self._groups.settle(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
@@ -110,7 +110,7 @@ class WorkerStarts:
         if any(self._waiting.get(h.worker) is not h for h in hellos):
             raise WorkerUnavailable("one that had the program is gone")
 
-    async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
+    async def _copy_graph(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""
         program, missed = self._program, list[Migrate]()
 

@@ -339,9 +339,9 @@ class WorkerLink(ShardLink):
         self.stats.workers += 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
         connection.transport.write(wire.signal(FrameKind.HEARTBEAT, self.epoch, FRONT_END))
-        self._recovering = self._loop.create_task(self._bring_back(hello))
+        self._recovering = self._loop.create_task(self._restore_program(hello))
 
-    async def _bring_back(self, hello: Hello) -> None:
+    async def _restore_program(self, hello: Hello) -> None:
         try:
             if self.on_hello is not None:
                 await self.on_hello(hello)

@@ -162,7 +162,7 @@ class ShardQueue:
                 if reply.error is not None:
                     raise reply.error
 
-    def has_it_otherwise(self) -> None:
+    def answer_migrations(self) -> None:
         """Within `on_hello` only: answer waiting changes of the program, which the worker receives with the
         complete program."""
         for body, future in tuple(self._book.changes.waiting):
@@ -206,7 +206,7 @@ class ShardQueue:
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
         self._book.changes.withdraw(change, sent)
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         """Remove the group's place."""
         self._book.changes.put(group, None, self._owner.future())
         self._owner.pump()
@@ -219,7 +219,7 @@ class ShardQueue:
             try:
                 await self.hold(place)  # all before it was answered
             finally:
-                self.let_go(place)
+                self.release_place(place)
             yield _QueueBypass(self._add)
 
     def _add(self, body: Change | ReservedPlace) -> asyncio.Future[Any]:
@@ -262,9 +262,10 @@ class ShardLink:
         self._queue, self.written = queue, WrittenTables()
         self.unanswered, self.unwritten, self.on_answer = queue.unanswered, queue.unwritten, queue.on_answer
         self.replay, self.first, self.send_program_changes = queue.replay, queue.first, queue.send_program_changes
-        self.has_it_otherwise, self.withdraw = queue.has_it_otherwise, queue.withdraw
+        self.answer_migrations, self.withdraw = queue.answer_migrations, queue.withdraw
         self.gate, self.release, self.pass_by = queue.gate, queue.release, queue.pass_by
-        self.hold, self.put, self.let_go, self.waits_as = queue.hold, queue.put, queue.let_go, queue.waits_as
+        self.hold, self.put, self.release_place = queue.hold, queue.put, queue.release_place
+        self.waits_as = queue.waits_as
         self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
         self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
 

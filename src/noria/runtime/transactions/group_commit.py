@@ -71,10 +71,10 @@ class GroupCommits:
         self._waiting: list[_GroupStatement] = []
         self._running: dict[asyncio.Task[None], _Running] = {}
         self._soon = False
-        self._back: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
+        self._awaited_workers: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
 
     @staticmethod
-    def takes(placed: RoutedWrite) -> bool:
+    def accepts(placed: RoutedWrite) -> bool:
         """Whether the statement is known to be short, and may share a group."""
         return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
 
@@ -82,7 +82,7 @@ class GroupCommits:
         """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
         one = _GroupStatement(parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
-        self._go_soon()
+        self._schedule()
         return one.done
 
     def give_up(self, done: asyncio.Future[GroupOutcome]) -> bool:
@@ -103,12 +103,12 @@ class GroupCommits:
         return False
 
     # ------------------------------------------------------------ batches
-    def _go_soon(self) -> None:
+    def _schedule(self) -> None:
         if not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_soon(self._go)
+            asyncio.get_running_loop().call_soon(self._begin_groups)
 
-    def _go(self) -> None:
+    def _begin_groups(self) -> None:
         """Begin the groups that may begin."""
         self._soon = False
         batch = self._together()
@@ -129,7 +129,7 @@ class GroupCommits:
         for one in self._waiting:
             if len(busy) == self._workers:
                 break
-            if not self._groups.are_there(one.parts):
+            if not self._groups.all_up(one.parts):
                 self._wait_for(frozenset(one.parts))
             elif busy.isdisjoint(one.parts) and _fits(one, batch, rows):
                 batch.append(one)
@@ -139,13 +139,13 @@ class GroupCommits:
         return batch
 
     def _wait_for(self, workers: frozenset[int]) -> None:
-        if workers not in self._back:
-            self._back[workers] = task = asyncio.ensure_future(self._groups.there(workers))
-            task.add_done_callback(lambda _: self._came_back(workers))
+        if workers not in self._awaited_workers:
+            self._awaited_workers[workers] = task = asyncio.ensure_future(self._groups.wait_until_up(workers))
+            task.add_done_callback(lambda _: self._workers_up(workers))
 
-    def _came_back(self, workers: frozenset[int]) -> None:
-        if not self._back.pop(workers).cancelled():
-            self._go_soon()
+    def _workers_up(self, workers: frozenset[int]) -> None:
+        if not self._awaited_workers.pop(workers).cancelled():
+            self._schedule()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -153,7 +153,7 @@ class GroupCommits:
             for one in self._waiting:
                 one.done.cancel()
         else:
-            self._go()
+            self._begin_groups()
 
     # ------------------------------------------------------------ a group
     async def _run(self, running: _Running) -> None:
@@ -192,7 +192,7 @@ class GroupCommits:
             if one.cancelled:
                 one.done.cancel()
             elif one.deaths >= POISON_DEATHS:
-                one.fail(gave_up(one.deaths))
+                one.fail(too_many_deaths(one.deaths))
         self._waiting[:0] = [one for one in batch if not one.done.done()]
 
 
@@ -225,6 +225,6 @@ def parts_of(batch: Iterable[GroupMember]) -> dict[int, tuple[Statement, ...]]:
     return {w: tuple(some) for w, some in parts.items()}
 
 
-def gave_up(deaths: int) -> WorkerUnavailable:
+def too_many_deaths(deaths: int) -> WorkerUnavailable:
     return WorkerUnavailable(f"workers ended {deaths} times while they applied this change, so it is given up: nothing "
                              "of it is done")

@@ -61,7 +61,7 @@ class Inserts:
         self._planning: asyncio.Task[list[_PendingInsert]] | None = None
 
     @staticmethod
-    def takes(placed: RoutedWrite) -> bool:
+    def accepts(placed: RoutedWrite) -> bool:
         """Whether the owners alone can execute the INSERT once no other worker has its values."""
         known = len(placed.parts) == 1 or placed.distinct
         return placed.split_insert is not None and known and not (placed.moves or placed.assigns)
@@ -91,8 +91,8 @@ class Inserts:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                if not self._groups.are_there(range(len(self._links))):
-                    await self._groups.there(range(len(self._links)))
+                if not self._groups.all_up(range(len(self._links))):
+                    await self._groups.wait_until_up(range(len(self._links)))
                     continue  # some may have been cancelled
                 together = self._together()
                 try:
@@ -138,7 +138,7 @@ class Inserts:
                 writes = self._begin_each(name, free)
         finally:
             for link in self._links:
-                link.let_go(name)
+                link.release_place(name)
         if group is not None:
             await self._decided(group, free)
         await self._wrote(writes)
@@ -192,7 +192,7 @@ class Inserts:
         finally:
             self._planning = None
             planning.cancel()
-        if planning.cancelled() or not self._groups.are_there(range(len(self._links))):
+        if planning.cancelled() or not self._groups.all_up(range(len(self._links))):
             raise WorkerLost
         return planning.result()
 

@@ -1,5 +1,5 @@
 """Plans of statements that may move rows between workers, or that add values which are UNIQUE among all workers.
-Call `worked_out`.
+Call `plan_statement`.
 
     INSERT    FindConflicts at the workers that may have such rows ──► PredictEffect at the first owner, with these rows
     UPDATE    PredictEffect at each worker that may have its rows
@@ -22,26 +22,26 @@ Planning = FindConflicts | PredictEffect | CheckUnique
 AskAll = Callable[[Mapping[int, Planning]], Awaitable[Sequence[Any]]]  # by worker; SqlError if one answers with it
 
 
-async def worked_out(routed: RoutedWrite, workers: int, ask: AskAll) -> StatementEffect:
+async def plan_statement(routed: RoutedWrite, workers: int, ask: AskAll) -> StatementEffect:
     """Plan a statement: its result, and a `Move` for each worker concerned."""
     parts = routed.parts
     if routed.split_insert is None:
         effects = await ask({w: PredictEffect(0, part, routed.spread) for w, part in parts.items()})
-        worked: StatementEffect = _together(effects)
+        effect: StatementEffect = _together(effects)
     else:
         first, statement = min(parts), routed.split_insert[0]
         others = range(workers) if routed.unique else parts
-        rows = await met(routed, (w for w in others if w != first), ask)
-        (worked,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
+        rows = await conflicting_rows(routed, (w for w in others if w != first), ask)
+        (effect,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
     if routed.assigns:
-        came = tuple(row for (move,) in worked.parts.values() for row in move.came)
-        table, each = next(iter(parts.values())).table, worked.parts
+        came = tuple(row for (move,) in effect.parts.values() for row in move.came)
+        table, each = next(iter(parts.values())).table, effect.parts
         await ask({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
                    for w in range(workers)} if came else {})
-    return worked
+    return effect
 
 
-async def met(routed: RoutedWrite, workers: Iterable[int], ask: AskAll) -> tuple[bytes, ...]:
+async def conflicting_rows(routed: RoutedWrite, workers: Iterable[int], ask: AskAll) -> tuple[bytes, ...]:
     """The packed rows of these workers that conflict with rows of the INSERT.  Raises SqlError."""
     if routed.split_insert is None:
         return ()

@@ -47,7 +47,7 @@ from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.link.shard_link import LinkState, StagingWorker
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
-from noria.runtime.transactions.plans import Planning, met, worked_out
+from noria.runtime.transactions.plans import Planning, conflicting_rows, plan_statement
 from noria.runtime.transactions.transaction_reads import TransactionReads
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
@@ -105,8 +105,8 @@ class TransactionCoordinator:
             return [r.value for r in replies.values()]
 
         if routed.unique:
-            await met(routed, (0,), ask)  # INSERTs of the same values wait here for each other, with no lock elsewhere
-        return await worked_out(routed, len(self._workers.staging_workers), ask)
+            await conflicting_rows(routed, (0,), ask)  # INSERTs of the same values wait here, with no lock elsewhere
+        return await plan_statement(routed, len(self._workers.staging_workers), ask)
 
     async def _each(self, transaction: OpenTransaction, parts: Mapping[int, Statement], wait_s: float
                     ) -> list[WriteResult]:

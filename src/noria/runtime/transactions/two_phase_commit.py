@@ -55,7 +55,7 @@ class Participant(Protocol):
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]: ...
 
-    def let_go(self, group: str) -> None: ...
+    def release_place(self, group: str) -> None: ...
 
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
 
@@ -117,13 +117,13 @@ class TwoPhaseCommits:
     def name(self) -> str:
         return f"{self._epoch}.{next(self._numbers)}"
 
-    def are_there(self, workers: Iterable[int]) -> bool:
+    def all_up(self, workers: Iterable[int]) -> bool:
         return all(self._links[w].state is LinkState.UP for w in workers)
 
-    async def there(self, workers: Iterable[int]) -> None:
+    async def wait_until_up(self, workers: Iterable[int]) -> None:
         """Wait until all of these workers serve."""
         some = tuple(workers)
-        while not self.are_there(some):
+        while not self.all_up(some):
             for w in some:
                 await self._links[w].up()
 
@@ -261,13 +261,13 @@ class TwoPhaseCommits:
         otherwise aborted.
         """
         for group in tuple(self._running.values()):
-            there = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
-            if not there or group.patient:  # no change of the catalog runs beside a patient group
+            prepared = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
+            if not prepared or group.patient:  # no change of the catalog runs beside a patient group
                 continue
             commit = group.name in hellos[group.first].decided or _committed(group.decision)
             if not commit:
                 self._links[group.first].withdraw(group.decision, True)
-            for w in there:
+            for w in prepared:
                 await self._settle(w, group.name, commit)
 
     async def _settle(self, worker: int, name: str, commit: bool) -> None:

@@ -31,10 +31,10 @@ from noria.core.statements import Move, Statement, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
-from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
+from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
 from noria.runtime.transactions.inserts import Inserts
 from noria.runtime.transactions.own_writes import ReadYourWrites
-from noria.runtime.transactions.plans import worked_out
+from noria.runtime.transactions.plans import plan_statement
 from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
@@ -55,7 +55,7 @@ class RoutedWrites:
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: the future of its batch
         self._places: dict[asyncio.Task[PlannedOutcome], tuple[str, Iterable[int]]] = {}
-        self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
+        self._group_of: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
         self._planning: dict[asyncio.Task[PlannedOutcome], asyncio.Task[StatementEffect]] = {}
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._cancelled: WeakSet[asyncio.Task[Any]] = WeakSet()
@@ -65,14 +65,14 @@ class RoutedWrites:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
-            together = Inserts.takes(placed) and not once
+            together = Inserts.accepts(placed) and not once
             moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
-        if GroupCommits.takes(placed) and not once:
+        if GroupCommits.accepts(placed) and not once:
             batched = self._begin_in_batch(placed)
             return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
         sent: dict[int, Told] = {}
@@ -94,7 +94,7 @@ class RoutedWrites:
                        ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
-        assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
+        assert not any(p.moves or p.unique for p in placed), "these are planned first, one by one"
         parts: dict[int, tuple[Statement, ...]] = {}
         for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
             parts[worker] = (*parts.get(worker, ()), part)
@@ -120,23 +120,23 @@ class RoutedWrites:
             await self._wait_for(parts, task)
             sent.clear()
             group = self._groups.begin(parts, sent=sent, once=once)
-            self._does[task] = group
+            self._group_of[task] = group
             try:
                 return (await group).all()
             except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise gave_up(deaths) from None
+                    raise too_many_deaths(deaths) from None
 
     async def _wait_for(self, workers: Iterable[int], task: asyncio.Task[Any]) -> None:
         """Wait until all of these workers serve.  Until then the statement has no place."""
-        if not self._groups.are_there(workers):
+        if not self._groups.all_up(workers):
             self._apart.add(task)
-            await self._groups.there(workers)
+            await self._groups.wait_until_up(workers)
             self._apart.discard(task)
 
     def _group_ended(self, task: asyncio.Task[Any]) -> None:
-        self._does.pop(task, None)
+        self._group_of.pop(task, None)
         self._apart.discard(task)
 
     def _result_unless_cancelled(self, task: asyncio.Task[Any]) -> Any:
@@ -169,7 +169,7 @@ class RoutedWrites:
             self._cancelled.add(task)
             task.cancel()
         else:
-            self._groups.give_up(self._does.get(task, task))
+            self._groups.give_up(self._group_of.get(task, task))
 
     @asynccontextmanager
     async def places(self, reserve: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -180,7 +180,7 @@ class RoutedWrites:
             yield lambda w, body: self._links[w].submit(body)
             return
         while True:
-            await self._groups.there(range(len(self._links)))
+            await self._groups.wait_until_up(range(len(self._links)))
             with paused():
                 name, places = self._reserve(range(len(self._links)))
                 try:
@@ -197,7 +197,7 @@ class RoutedWrites:
         """Wait until everything before the places is answered. False if a worker was lost first: nothing may wait
         for it behind a place."""
         while not all(place.done() for place in places.values()):
-            if not self._groups.are_there(places):
+            if not self._groups.all_up(places):
                 return False
             await asyncio.wait(places.values(), timeout=HEARTBEAT_MS / 1000)
         for place in places.values():
@@ -226,7 +226,7 @@ class RoutedWrites:
 
     def _ended(self, task: asyncio.Task[PlannedOutcome]) -> None:
         self._together.pop(task, None)
-        self._does.pop(task, None)
+        self._group_of.pop(task, None)
         self._apart.discard(task)
         self._release(*self._places.pop(task, ("", ())))
 
@@ -236,7 +236,7 @@ class RoutedWrites:
 
     def _release(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
-            self._links[w].let_go(name)
+            self._links[w].release_place(name)
 
     async def _move(self, placed: RoutedWrite, once: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
@@ -260,7 +260,7 @@ class RoutedWrites:
             except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise gave_up(deaths) from None
+                    raise too_many_deaths(deaths) from None
             self._places.pop(task, None)
             self._release(name, places)
 
@@ -270,7 +270,7 @@ class RoutedWrites:
         """The plan, made when everything before the places is answered."""
         async def planned() -> StatementEffect:
             await asyncio.gather(*places.values())
-            return await worked_out(placed, len(self._links), self._all)
+            return await plan_statement(placed, len(self._links), self._all)
 
         planning = self._planning[task] = asyncio.ensure_future(planned())
         try:
@@ -278,7 +278,7 @@ class RoutedWrites:
         finally:
             del self._planning[task]
             planning.cancel()
-        if planning.cancelled() or not self._groups.are_there(places):
+        if planning.cancelled() or not self._groups.all_up(places):
             raise WorkerLost
         return planning.result()
 
@@ -290,8 +290,8 @@ class RoutedWrites:
             ((worker, (part,)),) = parts.items()
             wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
             return wrote.results
-        self._does[task] = self._groups.begin(parts, name, once=once)
-        return (await self._does[task]).all()
+        self._group_of[task] = self._groups.begin(parts, name, once=once)
+        return (await self._group_of[task]).all()
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
         """Send requests to several workers and return the answers; SqlError if one is an error."""

@@ -217,7 +217,7 @@ class GrowingMemory:
             return  # a file system without holes keeps them
         self.backed = keep
 
-    def let_go(self, start: int, nbytes: int) -> None:
+    def release_range(self, start: int, nbytes: int) -> None:
         """Return the whole pages of a range to the system.  Nobody may read them afterwards."""
         first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
         if first < end:
