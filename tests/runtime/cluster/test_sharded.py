@@ -191,11 +191,11 @@ def played(game: Game) -> None:
                 if game.db.hub is not None and rng.random() < 0.03:
                     game.db.hub.kill()
                 if turn == 20:
-                    await ended_in_a_move(game)
+                    await check_a_move_is_atomic(game)
                 if turn == 35:
-                    await ended_in_a_statement(game)
+                    await check_a_statement_is_atomic(game)
                 if turn == 50:
-                    await many_at_once(game)
+                    await check_concurrent_inserts(game)
             await game.compare()
         finally:
             await game.db.stop()
@@ -203,17 +203,22 @@ def played(game: Game) -> None:
     run(test, 400)
 
 
-async def ended_in_a_statement(game: Game) -> None:
-    """The front end and all workers die during a statement over all shards, which may move rows.  The statement is
-    atomic."""
-    column = game.rng.choice(["points", "post"])
-    begun = asyncio.ensure_future(game.db.sql(f"UPDATE votes SET {column} = {column} + 1000"))
+async def die_during(game: Game, text: str) -> None:
+    """Let the front end and all workers die during a statement, and start them again."""
+    begun = asyncio.ensure_future(game.db.sql(text))
     for _ in range(game.rng.randrange(400)):
         await asyncio.sleep(0)
     await game.db.die()
     begun.cancel()
     await asyncio.gather(begun, return_exceptions=True)
     await game.begin()
+
+
+async def check_a_statement_is_atomic(game: Game) -> None:
+    """The front end and all workers die during a statement over all shards, which may move rows.  The statement is
+    atomic."""
+    column = game.rng.choice(["points", "post"])
+    await die_during(game, f"UPDATE votes SET {column} = {column} + 1000")
     (count, changed), = await game.db.sql(f"SELECT COUNT(*), SUM({column} >= 1000) FROM votes")
     assert (changed or 0) in (0, count)
     if changed:
@@ -326,24 +331,17 @@ async def change_at_worker_0_only(db: Several, text: str) -> None:
     await asyncio.gather(begun, return_exceptions=True)
 
 
-async def ended_in_a_move(game: Game) -> None:
+async def check_a_move_is_atomic(game: Game) -> None:
     """The front end and all workers die while rows move to other workers.  All rows are at their old or at their new
     workers, and the incomplete table is removed."""
     game.key.reverse()
-    begun = asyncio.ensure_future(game.db.sql(
-        f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(game.key)})"))
-    for _ in range(game.rng.randrange(400)):
-        await asyncio.sleep(0)
-    await game.db.die()
-    begun.cancel()
-    await asyncio.gather(begun, return_exceptions=True)
-    await game.begin()
+    await die_during(game, f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(game.key)})")
     await game.compare()
     await game.db.sql("CREATE TABLE passing (id INT PRIMARY KEY); DROP TABLE passing")
     assert set(game.db.link._program.mirror.tables) == {"users", "posts", "votes", "log"}
 
 
-async def many_at_once(game: Game) -> None:
+async def check_concurrent_inserts(game: Game) -> None:
     """Clients insert the same names concurrently while a worker dies: exactly the acknowledged ones are stored."""
     r = game.rng.randrange
     before = {name for (name,) in game.truth.execute("SELECT name FROM users WHERE name IS NOT NULL")}
