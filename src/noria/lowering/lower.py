@@ -370,7 +370,7 @@ class Lowering:
         self._sweep()
         planned = same_nodes(self.graph_plan(), plan)
         if planned is None:
-            raise InvariantViolation("SAME-GRAPH", "a change was taken back, and the graph is another one than before")
+            raise InvariantViolation("SAME-GRAPH", "a change was undone, and the graph differs from the one before it")
         again = {n for n in graph.nodes if n.id != planned[n.id].id}
         for n in again:
             n.full = planned[n.id].full

@@ -322,7 +322,7 @@ class WritableView:
         if code == PRESENT:
             assert keys is not None
             raise InvariantViolation("FILL-AGREES", f"view {self.name}: fill of key {keys[:, at].tolist()}, which is "
-                                     "present or given twice")
+                                     "present or listed twice")
         raise InvariantViolation("NO-SPURIOUS", f"view {self.name}: row {at} of a fill is of no key that is filled")
 
     def _shown(self, codes: list[int]) -> tuple[object, ...]:

@@ -88,4 +88,4 @@ async def _undo_at(link: SomeLink, doing: ChangeUnderWay) -> None:
             await link.ask(CheckRowsFit(0, step.table), True)  # the change itself reports the same error
     reply: Migrated = await doing.watch(link.worker, link.submit(back))
     if reply.error is not None:
-        link.restart(f"a change that other workers do not have could not be taken back: {reply.error}")
+        link.restart(f"a change that other workers do not have could not be undone: {reply.error}")

@@ -198,7 +198,7 @@ class ProgramChanges:
             for w, reply in enumerate(replies):
                 made = isinstance(reply, Migrated) and reply.error is None
                 if not made and program.adopted.get(w) == body.version:
-                    self._links[w].restart("it took over a graph with a change that was taken back")
+                    self._links[w].restart("it adopted a graph with a change that was undone")
         finally:
             program.under_way = None
         for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):

@@ -108,7 +108,7 @@ class WorkerStarts:
             await adopt(link, plan, program.mirror)
         await self._numbering.look(program.mirror.tables.values(), lambda link, b: link.recover(b))
         if any(self._waiting.get(h.worker) is not h for h in hellos):
-            raise WorkerUnavailable("one that had the program is gone")
+            raise WorkerUnavailable("a worker that had the program was lost")
 
     async def _copy_graph(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""

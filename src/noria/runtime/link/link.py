@@ -329,7 +329,7 @@ class WorkerLink(ShardLink):
         if connection.incarnation < self._newest or connection is self.peer:
             raise WireError(f"a Hello of incarnation {connection.incarnation}, which is over")
         if self.peer is not None:
-            self._lost("a newer worker has taken over")
+            self._lost("a newer worker has replaced it")
         self._newest, self.hello, self.peer = connection.incarnation, hello, connection
         connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
         if connection.process is None:

@@ -33,7 +33,7 @@ LOCK_WAIT_MS = 10_000  # longer than any lease: a holder that lives still is no 
 
 
 class Fenced(Exception):
-    """A newer worker or front end has taken over: the worker must end without another commit."""
+    """A newer worker or front end owns the shard: the worker must end without another commit."""
 
 
 class LockBusy(Exception):

@@ -207,7 +207,7 @@ class GrowingMemory:
         self.backed = target
 
     def release(self, nbytes: int) -> None:
-        """Return the whole pages behind the first `nbytes` to the system.  They can be backed again."""
+        """Return the complete pages behind the first `nbytes` to the system.  They can be backed again."""
         keep = -(-nbytes // _PAGE) * _PAGE
         if keep >= self.backed:
             return
@@ -218,7 +218,7 @@ class GrowingMemory:
         self.backed = keep
 
     def release_range(self, start: int, nbytes: int) -> None:
-        """Return the whole pages of a range to the system.  Nobody may read them afterwards."""
+        """Return the complete pages of a range to the system.  Nobody may read them afterwards."""
         first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
         if first < end:
             with suppress(OSError):  # a file system without holes keeps them

@@ -1,4 +1,4 @@
-"""Incremental growth of the hash tables of a large arena: no change waits until a whole table has moved.
+"""Incremental growth of the hash tables of a large arena: no change waits until all of a table has moved.
 
 When a table of n slots is half full, its successor is the 2n slots behind it.  Changes first clear these slots, 64 for
 each row that they may add.  Then they move the keys, 16 slots for each row.  So all keys have moved before the load of
