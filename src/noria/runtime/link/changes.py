@@ -175,7 +175,7 @@ class ChangeQueue:
         place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, ReservedPlace) and b.group == group),
                      None)
         if place is None:
-            _fail(future, WorkerUnavailable("its place in the queue was removed: nothing waits for the worker any more"))
+            _fail(future, WorkerUnavailable("its place in the queue was removed: nothing waits for the worker"))
         elif body is None:
             del self.waiting[place]
         else:
