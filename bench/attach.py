@@ -81,8 +81,8 @@ def read(path: str, keys: int, reads: int) -> None:
 
     batches = [pa.array(np.random.default_rng(i).integers(0, keys, BATCH)) for i in range(max(reads // BATCH, 1))]
 
-    def many(whole_ticks: bool) -> int:
-        return sum(int((~view.lookup_many(batch, whole_ticks)[1]).sum()) for batch in batches)
+    def many(same_tick: bool) -> int:
+        return sum(int((~view.lookup_many(batch, same_tick)[1]).sum()) for batch in batches)
 
     rate("one key, decoded row with two texts", single)
     rate("one key, is the cached row still good", versions)

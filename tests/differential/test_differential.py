@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,24 +21,17 @@ import workers
 from differential.generate import Generator
 from differential.play import Difference, Tally, comparable, ordered, play
 from differential.shrink import shrink
-from e2e.mariadb import INSTALLED, MariaDb
+from e2e.mariadb import INSTALLED
 
 CASES = int(os.environ.get("NORIA_FUZZ_CASES", "25"))
 FAILURES = int(os.environ.get("NORIA_FUZZ_FAILURES", "1"))  # so many are shrunk before the run ends
 needs_mariadb = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
 
 
-@pytest.fixture(scope="module")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
-
-
 @pytest.mark.mariadb
 @pytest.mark.timeout(7200)
 @needs_mariadb
-def test_noria_answers_as_mariadb_does(oracle: Any) -> None:
+def test_noria_answers_as_mariadb_does(mariadb: Any) -> None:
     given = os.environ.get("NORIA_FUZZ_SEED", "100")
     first = random.randrange(10**6) * 1000 if given == "random" else int(given)
     print(f"NORIA_FUZZ_SEED={first}, {CASES} cases")
@@ -46,9 +39,9 @@ def test_noria_answers_as_mariadb_does(oracle: Any) -> None:
     for seed in range(first, first + CASES):
         case = Generator(seed).case()
         with workers.by_default(workers.drawn(str(seed))):
-            found = play(case, oracle, tally)
+            found = play(case, mariadb, tally)
             if found is not None:
-                failures.append(_told(seed, case, found, oracle))
+                failures.append(_told(seed, case, found, mariadb))
                 print(failures[-1], flush=True)
         if len(failures) >= FAILURES:
             break

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +82,6 @@ class Servers:
 
 def _kind(text: str, outcome: Any) -> str:
     return f"{' '.join(text.split()[:2])}: {f'error {outcome.code}' if isinstance(outcome, Error) else 'done'}"
-
-
-@pytest.fixture(scope="module")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    server = MariaDb(tmp_path_factory.mktemp("m"))
-    yield server
-    server.close()
 
 
 @pytest.mark.mariadb

@@ -230,9 +230,9 @@ def execute(connection: Any, text: str, values: Any = None) -> int:
 
 
 @contextlib.contextmanager
-def serving(data: Path, *texts: str, run_root: Path | None = None) -> Iterator[Served]:
+def serving(data: Path, *texts: str, run_root: Path | None = None, workers: str = "") -> Iterator[Served]:
     """A server in which these statements were run."""
-    server = Served(data, run_root=run_root)
+    server = Served(data, *(("--workers", workers) if workers else ()), run_root=run_root)
     try:
         with server.connect() as connection:
             for text in texts:

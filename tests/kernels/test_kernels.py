@@ -1,4 +1,4 @@
-"""Compiled kernels: what is listed, where they are kept, and that nobody compiles twice."""
+"""Compiled kernels: the list, their directory, and that each is compiled once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(code: str, directory: Path, **more: str) -> subprocess.CompletedProcess[
                           check=True)
 
 
-def test_each_listed_kernel_is_there_and_once() -> None:
+def test_each_listed_kernel_exists_and_is_listed_once() -> None:
     listed = signatures.listed()
     assert len(listed) == len(set(listed)) > 100
     for kernel in listed:
@@ -33,7 +33,7 @@ def test_each_listed_kernel_is_there_and_once() -> None:
         assert listed == listed and signatures.listed() == listed
 
 
-def test_a_kernel_is_kept_and_loaded_by_the_next_process(tmp_path: Path) -> None:
+def test_a_kernel_is_saved_and_loaded_by_the_next_process(tmp_path: Path) -> None:
     run(SOME, tmp_path)
     (directory,) = tmp_path.iterdir()
     assert directory.name == place.name() and signatures.kept(directory) == signatures.listed()[:1]
@@ -43,8 +43,8 @@ def test_a_kernel_is_kept_and_loaded_by_the_next_process(tmp_path: Path) -> None
     assert {p.name: p.stat().st_mtime_ns for p in directory.iterdir() if p.suffix == ".nbc"} == files
 
 
-def test_a_directory_that_was_moved_serves(tmp_path: Path) -> None:
-    """So a wheel can bring it, wherever it is installed."""
+def test_a_moved_directory_is_usable(tmp_path: Path) -> None:
+    """So a wheel can contain it."""
     run(SOME, tmp_path / "made")
     shutil.move(tmp_path / "made", tmp_path / "moved")
     run(SOME, tmp_path / "moved")
@@ -52,7 +52,7 @@ def test_a_directory_that_was_moved_serves(tmp_path: Path) -> None:
     assert signatures.kept(directory) == signatures.listed()[:1], "it was not compiled again"
 
 
-def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_cannot_be_saved_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "directory", lambda: tmp_path / "nowhere")
     making.ensure()
 
@@ -63,32 +63,32 @@ def test_what_cannot_be_kept_is_compiled_all_the_same(tmp_path: Path, monkeypatc
     assert doubled(np.arange(3)).tolist() == [0, 2, 4]
 
 
-def test_numba_of_others_is_left_alone(tmp_path: Path) -> None:
+def test_numba_in_other_code_is_unchanged(tmp_path: Path) -> None:
     theirs = ("import os; before = dict(os.environ); import noria.core.keys, numba; assert dict(os.environ) == before; "
               "from noria.core.keys import part; f = numba.njit(lambda x: x + 1); assert f(1) == 2; "
               "assert type(f._cache).__name__ == 'NullCache', f._cache")
     run(theirs, tmp_path)
 
 
-def test_the_processor_that_the_environment_names_is_taken(tmp_path: Path) -> None:
+def test_the_processor_of_the_environment_is_used(tmp_path: Path) -> None:
     run(SOME, tmp_path, NUMBA_CPU_NAME="generic")
     (directory,) = tmp_path.iterdir()
     assert "-generic-" in directory.name and directory.name != place.name() and target.choose() in place.name()
 
 
 def test_processes_share_the_work_and_others_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three kernels, by two starts at once: each is compiled once, and both starts find all of them."""
+    """Two processes start at once: each of three kernels is compiled once, and both processes load all of them."""
     few = tmp_path / "few.txt"
     signatures.write(signatures.listed()[:3], few)
     code = (f"from pathlib import Path; from noria.kernels import making, place, signatures; few = Path({str(few)!r}); "
-            "listed = signatures.listed; signatures.listed = lambda path=few: listed(path); told = []; "
-            "making.ensure(lambda done, of: told.append((done, of))); assert place.is_whole(place.directory()); "
-            "making.ensure(told.append); print(told[-1])")
+            "listed = signatures.listed; signatures.listed = lambda path=few: listed(path); calls = []; "
+            "making.ensure(lambda done, of: calls.append((done, of))); assert place.is_complete(place.directory()); "
+            "making.ensure(calls.append); print(calls[-1])")
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                              env={**os.environ, place.VARIABLE: str(tmp_path / "made"),
                                   "PYTHONPATH": os.pathsep.join(sys.path)}) for _ in range(2)]
-    told = [p.communicate(timeout=300)[0] for p in both]
-    assert [p.returncode for p in both] == [0, 0] and "(3, 3)\n" in told
+    outputs = [p.communicate(timeout=300)[0] for p in both]
+    assert [p.returncode for p in both] == [0, 0] and "(3, 3)\n" in outputs
     (directory,) = (tmp_path / "made").iterdir()
     assert set(signatures.kept(directory)) == set(signatures.listed()[:3])
 
@@ -100,14 +100,14 @@ def test_a_kernel_that_cannot_be_compiled_stops_nothing(tmp_path: Path, monkeypa
     wrong = KernelSignature("noria.core.keys", "_part", ("int64",))
     monkeypatch.setattr(signatures, "listed", lambda: [wrong, wrong])
     making.ensure()
-    assert not place.is_whole(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text
+    assert not place.is_complete(tmp_path) and "2 of 2 kernels could not be compiled" in caplog.text
 
 
-def test_progress_is_told_in_lines_where_there_is_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+def test_progress_is_printed_in_lines_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                               capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(place, "directory", lambda: tmp_path)
     monkeypatch.setattr(signatures, "listed", list)
     making.ensure_shown()
-    assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_whole(tmp_path)
+    assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_complete(tmp_path)
     making.ensure_shown()
     assert capsys.readouterr().err == ""

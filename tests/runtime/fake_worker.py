@@ -1,8 +1,8 @@
-"""A worker without an engine: a dictionary, and a synced log that stands for the base tables.
+"""A worker without an engine: a dictionary, and a synced log in place of base tables.
 
-Its tables' names are orders: an Insert into "die" kills the process before the commit, "die_after" between
+The names of tables are orders: an Insert into "die" kills the process before the commit, "die_after" between
 commit and answer, "raise" raises.  Reads return what was inserted.  The log has one JSON line per commit, so
-that a test reads what was durable, by whom, and how often.
+that a test can read each durable commit and the worker that made it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def build_unless_spoilt(config: WorkerConfig, incarnation: int, around: WorkerEn
     return FakeWorker(config, incarnation, around)
 
 
-
 def commits(shard_dir: Path) -> list[dict[str, Any]]:
     """Every commit in the log, oldest first."""
     log = shard_dir / "log"
@@ -92,7 +91,7 @@ class FakeWorker:
     def handle(self, packets: list[Envelope]) -> list[Envelope]:
         replies = [Envelope(self.config.epoch, self.config.worker, p.seq, self._answer(p))
                    for p in packets
-                   if not isinstance(p.body, PeerPacket)]  # of others like it: there is nothing to send
+                   if not isinstance(p.body, PeerPacket)]  # from other fake workers: nothing to answer
         self.around.began(0)
         return replies
 
@@ -125,7 +124,7 @@ class FakeWorker:
         fresh = (envelope.epoch, envelope.seq) not in self.done
         for order in orders:
             if order.table == "raise":
-                raise RuntimeError("told to raise")
+                raise RuntimeError("ordered to raise")
             if order.table == "die" and fresh:
                 os.kill(os.getpid(), signal.SIGKILL)
         self._commit(envelope, [row[0] for order in orders for row in order.rows])

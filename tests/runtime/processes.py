@@ -34,7 +34,7 @@ def config(tmp_path: Path, endpoint: str = "", epoch: int = 1, factory: str = "r
 
 
 def spawn(what: WorkerConfig) -> subprocess.Popen[bytes]:
-    """run_worker in a process of its own; its standard output gets the reason of its end."""
+    """Run `run_worker` in a process of its own, which prints why it ended."""
     child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE,
                              env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
@@ -46,7 +46,7 @@ def spawn(what: WorkerConfig) -> subprocess.Popen[bytes]:
 
 
 def finish(child: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    """Exit code, what it returned, what it said."""
+    """The exit code, the printed reason, and the standard error."""
     out, err = child.communicate(timeout=DEADLINE_S)
     return child.returncode, out.decode().strip(), err.decode()
 

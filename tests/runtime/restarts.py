@@ -1,4 +1,4 @@
-"""A database of this process whose states are saved: it is closed and opened again."""
+"""A database in this process that is closed and opened again, with saved states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VIEWS = {
 
 
 class Db:
-    """posts and likes, again and again closed and opened, with one worker in this process."""
+    """The tables posts and likes, with one worker in this process."""
 
     def __init__(self, path: Path):
         self.path, self.notes = path, list[str]()
@@ -39,12 +39,13 @@ class Db:
         self.transport.close()
 
     def again(self) -> int:
-        """Closed and opened; how many states were taken over."""
+        """Close and open the database.  Returns the number of restored states."""
         self.close()
         self.open()
-        return self.given()
+        return self.restored()
 
-    def given(self) -> int:
+    def restored(self) -> int:
+        """The number of states that the last opening has restored."""
         engine = self.worker.engine
         return 0 if engine.saved is None else int(engine.restored)
 

@@ -13,7 +13,7 @@ from typing import Any
 from noria.control.program import Program
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.runtime.cluster.sharded import ShardedLink
-from noria.runtime.link.link import WorkerLink
+from noria.runtime.link.link import LinkState, WorkerLink
 from noria.runtime.transport import handshake
 from noria.runtime.transport.handshake import SharedCredentials
 from noria.runtime.transport.shard_owner import RemoteOwner
@@ -30,8 +30,8 @@ from runtime.processes import spawn, within
 
 
 class Several:
-    """epoch: of this front end; a later one takes the same directory over.  away: is a worker that is started now one
-    that finds no run directory of the server, as on another host?"""
+    """epoch: of this front end; a later one takes the same directory over.  away: whether a worker that is started now
+    has no run directory of the server, as on another host."""
 
     def __init__(self, path: Path, workers: int, epoch: int = 1, away: Callable[[int], bool] | None = None):
         run_dir = path / "run"
@@ -69,13 +69,20 @@ class Several:
         asyncio.get_running_loop().add_reader(self.ends[w], self.ended, w)
 
     def ended(self, w: int) -> None:
-        """As Spark's job does: it is started again whenever it ends, connected or not."""
+        """Start the worker again whenever it ends, connected or not, as Spark's job does."""
         self.unwatched(w)
         self.spawn(w)
 
     def unwatched(self, w: int) -> None:
         asyncio.get_running_loop().remove_reader(self.ends[w])
         os.close(self.ends.pop(w))
+
+    async def lose(self, w: int) -> None:
+        """Kill a worker, and do not start it again."""
+        self.unwatched(w)
+        self.alive[w].kill()
+        while self.links[w].state is not LinkState.DOWN:
+            await asyncio.sleep(0)
 
     async def start(self) -> None:
         await self.link.start()
@@ -105,7 +112,7 @@ class Several:
             await self.hub.close()
 
     async def die(self) -> None:
-        """As a front end that is killed: nobody says goodbye."""
+        """End like a killed front end: no worker receives a goodbye."""
         for w in list(self.ends):
             self.unwatched(w)
         for child in self.alive.values():

@@ -17,7 +17,7 @@ from zlib import crc32
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Evict
 from noria.dataflow.worker import worker
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing import scatter_gather
 from noria.state.symbols.symbols import SymbolTable
 from simulated.clients import TABLES, Client, Lost, Programmer
@@ -125,7 +125,7 @@ class Play:
         while not self.over:
             await self.sim.loop.after(self.rng.randrange(100))
             if self.sim.life is not None:
-                with suppress(WorkerGone, SqlError):
+                with suppress(WorkerUnavailable, SqlError):
                     await self.rng.choice(self.sim.life.links).ask(Evict(0, self.rng.choice([None, 100, 1000])))
                     self.did["evict"] += 1
 
@@ -164,7 +164,7 @@ def play(seed: int, gap: int = 200, clients: int = 3, steps: int = 25) -> Counte
                                                create=True))
             if seed % 2:
                 patches.enter_context(patch.object(worker, "STEPS_PER_CHECK", 1))
-                patches.enter_context(patch.object(SymbolTable, "wants_sweep", lambda table: True))
+                patches.enter_context(patch.object(SymbolTable, "sweep_is_due", lambda table: True))
             with asyncio.Runner(loop_factory=lambda: loop) as runner:
                 runner.run(test())
         done = made[0].did

@@ -208,7 +208,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
             if isinstance(body, Migrate) and links[1].state is LinkState.RECOVERING and not refused:
                 refused.append(seq)
                 full = Migrated(seq, SqlError(*DISK_FULL, "Disk full"))
-                loop.call_soon(links[1].book.take, full)
+                loop.call_soon(links[1].book.deliver, full)
             else:
                 sends[1](body, seq)
 
@@ -337,7 +337,7 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
             while all(link.state is LinkState.UP for link in links):
                 await asyncio.sleep(0.01)
             await sim.life.link.up()
-        links[2].let_go("something else")
+        links[2].release_place("something else")
         await changed
         for author in range(9):
             assert await client.run(f"SELECT id FROM each WHERE author = {author}") == [(author,)]
@@ -410,7 +410,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
         while any(link.state is LinkState.UP for link in links):
             await asyncio.sleep(0.01)
         await sim.life.link.up()
-        links[2].let_go("something else")
+        links[2].release_place("something else")
         await changed
         numbers = [{n["id"]: n["does"] for n in (await link.ask(Inspect(0, "graph"))).value} for link in links]
         assert numbers[0] == numbers[1] == numbers[2]

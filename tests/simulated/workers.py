@@ -15,7 +15,7 @@ from noria.runtime.transport.heartbeats import RequestUnderWay, doing_path
 from noria.runtime.transport.shard_owner import Fence, ShardOwner
 from noria.runtime.transport.wire import FrameDecoder, FrameKind
 from noria.runtime.worker.frontier import Frontier, frontier_path
-from noria.runtime.worker.worker_main import FrontEndGone, WorkerConfig, WorkerLoop, views_dir
+from noria.runtime.worker.worker_main import FrontEndLost, WorkerConfig, WorkerLoop, views_dir
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.store import RocksStore
 from noria.views.writer import ViewDirectory
@@ -69,7 +69,7 @@ class SimLine:
             data = self._arrived.pop(0)
             if data is None:
                 if not items:
-                    raise FrontEndGone("the front end has closed the connection")
+                    raise FrontEndLost("the front end has closed the connection")
                 self._arrived = [None]
                 break
             items += self._reader.feed(data)
@@ -146,7 +146,7 @@ class SimProcess:
         self.mesh.take()
         try:
             self._runs.turn()
-        except (Killed, FrontEndGone):
+        except (Killed, FrontEndLost):
             self.kill()
         if self._runs.end:
             self._end.write(wire.signal(FrameKind.GOODBYE, self.config.epoch, self.config.worker))

@@ -1,4 +1,4 @@
-"""Kernel modules compiled anew, as they stand or with their source changed, for tests that look inside."""
+"""Compiles kernel modules again, unchanged or with changed source, for tests of their code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def fresh(name: str, *changes: tuple[str, str]) -> ModuleType:
-    """The module with each (text, replacement) applied, which must occur; its code is not kept."""
+    """The module with each (text, replacement) applied, which must occur; its code is not saved."""
     source = inspect.getsource(importlib.import_module(name))
     for text, replacement in (*changes, ("from noria.kernels import njit", "from numba import njit")):
         assert text in source, f"{name} no longer contains {text!r}"

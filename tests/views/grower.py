@@ -30,7 +30,7 @@ def rows_of(keys: Codes) -> Batch:
 
 
 def add(view: WritableView, tick: int, first: int, many: int) -> None:
-    """So many keys in one tick."""
+    """Add this number of keys in one tick."""
     keys = np.arange(first, first + many, dtype=np.int64)
     view.begin_tick(tick)
     if view.full:

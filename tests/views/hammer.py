@@ -21,7 +21,7 @@ KEYS, ROWS, WIDTH = 2, 24, 12
 
 
 def version(key: int, number: int) -> np.ndarray:
-    """Columns: the key, then the number; the last column tells the rows apart without telling versions apart."""
+    """Columns: the key, then the number; the last column distinguishes the rows of a version, but not versions."""
     columns = np.full((WIDTH, ROWS), number, np.int64)
     columns[0], columns[-1] = key, np.arange(ROWS)
     return columns

@@ -1,4 +1,4 @@
-"""A writer process for the tests: gives its keys new rows with new texts, and sweeps the old texts, until it is killed.
+"""A writer process for the tests: writes new rows with new texts, and sweeps the old texts, until it is killed.
 
 Every row of the key "key <k>" has the texts "value <k> <n> …" of one n.  Keys are evicted and filled again, so that
 their ids, too, go from one text to another.  Prints a line for every 1,000 updates.

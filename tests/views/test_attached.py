@@ -1,4 +1,4 @@
-"""What an attached reader sees: values of every type, misses, versions, and files that come and go."""
+"""Attached readers: values of every type, misses, versions, and files that appear and disappear."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def some(*codes: int) -> np.ndarray:
     return np.array([codes], np.int64)
 
 
-def test_every_type_comes_back(setting: Setting) -> None:
+def test_every_type_is_decoded(setting: Setting) -> None:
     setting.full(TYPES, (), VALUES)
     assert sorted(setting.reader.lookup(()) or [], key=str) == sorted(VALUES, key=str)
     table, missing = setting.reader.lookup_many([(), ()])
@@ -152,7 +152,7 @@ def test_a_full_view_is_a_miss_until_it_is_activated(setting: Setting) -> None:
     assert not setting.reader.lookup_many([(1,), (2,)])[1].any()
 
 
-def test_versions_tell_whether_rows_are_the_same(setting: Setting) -> None:
+def test_equal_versions_mean_equal_rows(setting: Setting) -> None:
     view, reader = setting.create([BIGINT, BIGINT], (0,)), setting.reader
     view.fill(some(1, 2), Batch.from_rows([(1, 10), (2, 20)], 2))
     rows, handle, version = reader.lookup_entry((1,)) or pytest.fail("a miss")
@@ -192,10 +192,10 @@ def test_stamps_of_readers_keep_keys_warm(setting: Setting) -> None:
         reader.lookup((k,))
     reader.lookup_many([(k,) for k in range(20, 29)])
     reader.stamp(handle)
-    found, stamps, _ = view.coldest(10)
-    assert sorted(found[0].tolist()) == list(range(10))
+    coldest, stamps, _ = view.coldest(10)
+    assert sorted(coldest[0].tolist()) == list(range(10))
     assert set(stamps.tolist()) == {1}
-    found, stamps, _ = view.coldest(30)
+    coldest, stamps, _ = view.coldest(30)
     assert sorted(stamps.tolist()) == [1] * 10 + [2] * 20
 
 
@@ -205,13 +205,13 @@ def test_a_read_over_keys_during_a_tick_is_a_miss(setting: Setting) -> None:
     assert setting.reader.tick() is None
     assert setting.reader.lookup((1,)) == [(1, 2)]
     assert setting.reader.lookup_many([(1,)])[1].all()
-    assert not setting.reader.lookup_many([(1,)], whole_ticks=False)[1].any()
+    assert not setting.reader.lookup_many([(1,)], same_tick=False)[1].any()
     view.end_tick(5)
     assert setting.reader.tick() == 5
     assert not setting.reader.lookup_many([(1,)])[1].any()
 
 
-def test_a_dropped_view_is_gone_and_may_come_back_different(setting: Setting) -> None:
+def test_a_dropped_view_may_be_created_again_with_other_columns(setting: Setting) -> None:
     view = setting.full([BIGINT, BIGINT], (0,), [(1, 2)], name="v")
     setting.full([BIGINT], (), [(3,)], name="a/../ strange name?" * 20)
     assert setting.attached.names() == ["a/../ strange name?" * 20, "v"]
@@ -229,7 +229,7 @@ def test_a_dropped_view_is_gone_and_may_come_back_different(setting: Setting) ->
     assert [f.name for f in reader.fields] == ["c0", "c1", "c2"]
 
 
-def test_a_view_that_is_nowhere_is_read_by_kernels_that_are_there(setting: Setting) -> None:
+def test_a_missing_view_is_read_by_compiled_kernels(setting: Setting) -> None:
     """Memory of another type had them compiled for the first read of a view that was just replaced: nearly a second, in
     which a front end served nobody."""
     view = setting.full([BIGINT, BIGINT], (0,), [(1, 2)])
@@ -329,7 +329,7 @@ def test_a_full_run_directory_and_the_symbol_table(small_disk: Path) -> None:
         assert symbols.text(int(symbols.fold_table[code])) == f"zlutoucky kun {number}"
 
 
-def test_memory_refuses_what_is_beyond_its_reserve(tmp_path: Path) -> None:
+def test_memory_does_not_grow_beyond_its_reserve(tmp_path: Path) -> None:
     memory = GrowingMemory(str(tmp_path / "file"), 2**20, 2**12)
     memory.back(2**20)
     with pytest.raises(SqlError, match="is full at 1048576 bytes"):
@@ -338,11 +338,11 @@ def test_memory_refuses_what_is_beyond_its_reserve(tmp_path: Path) -> None:
     assert not os.path.exists(tmp_path / "file")
 
 
-def test_texts_that_went_with_their_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who looks a text up while the next life of a worker removes those of the last one finds what that one has."""
+def test_a_lookup_while_texts_of_an_ended_worker_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text is looked up while the next life of a worker removes the texts of the last one."""
     setting = Setting(tmp_path)
     setting.full([TEXT, BIGINT], (0,), [("a", 1)])
-    reader, ask = setting.attached.view("v"), AttachedView._ask
+    reader, write_key = setting.attached.view("v"), AttachedView._write_key
     assert reader.lookup(["a"]) == [("a", 1)]
     after = SymbolTable(str(tmp_path))
     after_views = ViewDirectory(str(tmp_path / "views"), after, 5)
@@ -350,17 +350,17 @@ def test_texts_that_went_with_their_worker(tmp_path: Path, monkeypatch: pytest.M
     fresh.apply(Batch.from_rows([[encode("a", TEXT, after), 2]], 2))
     fresh.activate()
 
-    def gone(self: AttachedView, key: Any) -> bool:
-        monkeypatch.setattr(AttachedView, "_ask", ask)
+    def removed(self: AttachedView, key: Any) -> bool:
+        monkeypatch.setattr(AttachedView, "_write_key", write_key)
         raise FileNotFoundError("hash.0")
 
-    monkeypatch.setattr(AttachedView, "_ask", gone)
+    monkeypatch.setattr(AttachedView, "_write_key", removed)
     assert reader.lookup(["a"]) == [("a", 2)]
 
 
 def as_of(reader: AttachedView, key: tuple[int, ...], tick: int) -> list[tuple[Any, ...]] | None:
-    found = reader.lookup_entry(key)
-    return found[0] if found is not None and reader.entry_tick <= tick else None
+    entry = reader.lookup_entry(key)
+    return entry[0] if entry is not None and reader.entry_tick <= tick else None
 
 
 def test_rows_as_of_an_earlier_tick(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_rows_as_of_an_earlier_tick(tmp_path: Path) -> None:
     assert as_of(reader, (7,), 10) == [(7, 70)]
 
 
-def test_a_whole_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
+def test_all_rows_of_a_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     view = setting.full([BIGINT, BIGINT], (), [(1, 1)])
     view.begin_tick(3)
@@ -398,8 +398,8 @@ def test_a_whole_view_as_of_an_earlier_tick(tmp_path: Path) -> None:
 
 
 def between(reader: AttachedView, low: int, high: int, tick: int | None = None) -> list[tuple[Any, ...]] | None:
-    found = reader.lookup_between(low, high, tick)
-    return None if found is None else [tuple(row.values())[:-1] for row in found.to_pylist()]
+    rows = reader.lookup_between(low, high, tick)
+    return None if rows is None else [tuple(row.values())[:-1] for row in rows.to_pylist()]
 
 
 def test_a_range_of_few_keys(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
-"""A large view's index grows where it is, its keys going over some at a time: readers find each key at every moment."""
+"""A large view's index grows in place, and keys move to it in steps: readers can read each key at every moment."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from noria.views.layout import INDEXED, LIVE
 from noria.views.reader import attach
 from noria.views.writer import WritableView
 from views import grower
-from views.children import ENVIRONMENT
+from views.writer_processes import writing
 
 STEP = 1_000  # keys at a time, in this process
 
@@ -25,7 +23,7 @@ def growing(view: WritableView) -> bool:
     return bool(int(view._words[INDEXED]) & 1)
 
 
-def found(view: WritableView, n: int) -> list[int]:
+def stored_keys(view: WritableView, n: int) -> list[int]:
     """The keys below n that have their row."""
     rows, _ = view.rows(np.arange(n, dtype=np.int64)[None, :])
     assert (rows.columns[1] == 3 * rows.columns[0]).all()
@@ -33,28 +31,28 @@ def found(view: WritableView, n: int) -> list[int]:
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_keys_come_change_and_go_while_the_index_grows(full: bool) -> None:
+def test_keys_are_added_changed_and_removed_while_the_index_grows(full: bool) -> None:
     view, chance, there = grower.make(None, full), random.Random(1), set[int]()
     places, seen = set(), set[bool]()
     for tick in range(1, 61):
         grower.add(view, tick, (tick - 1) * STEP, STEP)
         there |= set(range((tick - 1) * STEP, tick * STEP))
-        gone = np.array(chance.sample(sorted(there), STEP // 5), np.int64)
+        removed = np.array(chance.sample(sorted(there), STEP // 5), np.int64)
         if full:
-            view.apply(Batch.of(grower.rows_of(gone).columns, -1))
+            view.apply(Batch.of(grower.rows_of(removed).columns, -1))
         else:
-            view.evict(gone[None, :])
-            assert view.missing(gone[None, :]).all()
-        there -= set(gone.tolist())
+            view.evict(removed[None, :])
+            assert view.missing(removed[None, :]).all()
+        there -= set(removed.tolist())
         places.add(id(view._land))
         seen.add(growing(view))
         assert len(view) == int(view._words[LIVE]) == len(there)
-        assert found(view, tick * STEP) == sorted(there)
+        assert stored_keys(view, tick * STEP) == sorted(there)
         assert sorted(view.present()[0].tolist()) == sorted(there)
     assert seen == {True, False} and len(places) < 6, "it moves while it is small only"
 
 
-def test_the_coldest_keys_are_found_and_stamps_go_over() -> None:
+def test_the_coldest_keys_are_sampled_and_stamps_move() -> None:
     view = grower.make(None, False)
     while not growing(view) or len(view) < 10 * STEP:
         grower.add(view, 1, len(view), STEP)
@@ -74,7 +72,7 @@ def _stamps(view: WritableView) -> tuple[np.ndarray, np.ndarray]:
     return keys[0], stamps
 
 
-def test_a_handle_is_of_its_entry_until_the_key_goes_over(tmp_path: Path) -> None:
+def test_a_handle_is_valid_until_its_key_moves(tmp_path: Path) -> None:
     view = grower.make(str(tmp_path), False)
     while len(view) < 20 * STEP or growing(view):
         grower.add(view, 1, len(view), STEP)
@@ -91,14 +89,14 @@ def test_a_handle_is_of_its_entry_until_the_key_goes_over(tmp_path: Path) -> Non
         current += reader.version(handle) == version
         again = reader.lookup_entry((key,))
         assert again is not None and again[0] == rows and reader.version(again[1]) == again[2] == version
-    assert 0 < current < len(handles), "some have gone over"
+    assert 0 < current < len(handles), "some have moved"
     while growing(view):
         grower.add(view, 4, len(view), STEP)
     assert all(entry is not None and reader.version(entry[1]) == -1 for entry in handles.values())
 
 
 @pytest.mark.parametrize("listing", ["before the move", "without any record"])
-def test_a_view_that_moves_while_a_reader_lists_its_records_is_found(
+def test_a_view_that_moves_while_its_records_are_listed_is_read(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str) -> None:
     """A directory that changes while it is listed may show neither the old name nor the new one."""
     view = grower.make(str(tmp_path), False)
@@ -108,12 +106,12 @@ def test_a_view_that_moves_while_a_reader_lists_its_records_is_found(
     def moving(folder: str) -> list[str]:
         nonlocal times
         times += 1
-        found = list_records(folder)
+        records = list_records(folder)
         if times > 1:
-            return found
+            return records
         grower.add(view, 2, 10, STEP)
-        assert list_records(folder) != found
-        return found if listing == "before the move" else []
+        assert list_records(folder) != records
+        return records if listing == "before the move" else []
 
     monkeypatch.setattr(files, "newest_first", moving)
     reader = attach(str(tmp_path / "views")).view("v")
@@ -121,11 +119,8 @@ def test_a_view_that_moves_while_a_reader_lists_its_records_is_found(
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_another_process_finds_every_key_while_the_index_grows(tmp_path: Path, full: bool) -> None:
-    process = subprocess.Popen([sys.executable, grower.__file__, str(tmp_path), "full" if full else "partial"],
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
-        assert process.stdout is not None and process.stdout.readline() == "up\n"
+def test_another_process_reads_every_key_while_the_index_grows(tmp_path: Path, full: bool) -> None:
+    with writing(grower.__file__, str(tmp_path), "full" if full else "partial") as process:
         view, chance = attach(str(tmp_path / "views")).view("v"), random.Random(2)
         assert view.lookup((0,)) == [(0, 0)]  # compiles its kernel if that is new
         assert process.stdin is not None
@@ -139,9 +134,6 @@ def test_another_process_finds_every_key_while_the_index_grows(tmp_path: Path, f
             assert view.lookup((key,)) == [(key, 3 * key)], f"key {key} of {there}"
             if not key % 64:
                 some = [(chance.randrange(there),) for _ in range(32)]
-                table, missing = view.lookup_many(some, whole_ticks=False)
+                table, missing = view.lookup_many(some, same_tick=False)
                 assert not missing.any() and table["b"].to_pylist() == [3 * k for k, in some]
-    finally:
-        process.kill()
-        process.communicate()
     assert while_it_grew > 100

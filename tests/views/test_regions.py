@@ -121,8 +121,8 @@ def test_a_region_used_again_never_looks_like_the_last_view(directory: Directory
     assert directory.attached.view("third").lookup((2,)) == [(2, 3)]
 
 
-def test_readers_of_views_that_come_and_go_in_one_region(directory: Directory) -> None:
-    """Two names take turns in the same memory, as full and as partial views of other widths, under readers."""
+def test_readers_of_views_that_alternate_in_one_region(directory: Directory) -> None:
+    """Two views alternate in the same memory, full and partial and of other widths, while readers read."""
     wrong: list[Any] = []
     stop, reads = threading.Event(), [0, 0, 0]
 
@@ -161,7 +161,7 @@ def test_readers_of_views_that_come_and_go_in_one_region(directory: Directory) -
 
 
 class FewMaps:
-    """A system that allows so many more mappings."""
+    """A system that allows only this number of further mappings."""
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int):
         self.live: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -176,7 +176,7 @@ class FewMaps:
         patch.setattr(mapped._Map, "__init__", bounded)
 
 
-def test_what_has_no_mapping_is_an_error_and_leaves_nothing(directory: Directory, monkeypatch: pytest.MonkeyPatch
+def test_a_view_without_a_mapping_is_an_error_and_leaves_no_files(directory: Directory, monkeypatch: pytest.MonkeyPatch
                                                           ) -> None:
     FewMaps(monkeypatch, 6)
     made = []
@@ -192,7 +192,7 @@ def test_what_has_no_mapping_is_an_error_and_leaves_nothing(directory: Directory
 
 
 def test_ad_hoc_views_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No client is told of the bound while an ad-hoc view can go; then it is an error, and everything else works."""
+    """No client receives an error while an ad-hoc view can be dropped; after that, the error affects only new views."""
     columns = [f"c{n}" for n in range(12)]
     with noria.open(tmp_path / "data") as db:
         db.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {', '.join(c + ' INT' for c in columns)})")

@@ -6,9 +6,6 @@ The same reads without the look at SWEEPS must give wrong texts.  That shows tha
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,25 +14,21 @@ import pytest
 from noria.state.symbols.symbols import AttachedSymbols
 from noria.views.reader import AttachedView, attach
 from views import sweeper
+from views.writer_processes import writing
 
 READS = 60_000
 MOST_READS = 5_000_000  # until the broken ones must have gone wrong; they do within some thousands
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[AttachedView]:
-    process = subprocess.Popen([sys.executable, sweeper.__file__, str(tmp_path), "1"], stdout=subprocess.PIPE,
-                               text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n" and process.stdout.readline() == "1000\n"
-    yield attach(str(tmp_path / "views")).view("v")
-    process.kill()
-    process.communicate()
+    with writing(sweeper.__file__, str(tmp_path), "1") as process:
+        assert process.stdout is not None and process.stdout.readline() == "1000\n"
+        yield attach(str(tmp_path / "views")).view("v")
 
 
 def wrong(key: int, rows: list[tuple[str, ...]]) -> bool:
-    """Is there a text of another key, or of two moments?"""
+    """Whether a text belongs to another key, or the texts are of two moments."""
     texts = [t for row in rows for t in row[1:]]
     return (any(row[0] != f"key {key}" for row in rows) or any(not t.startswith(f"value {key} ") for t in texts)
             or len({t.rsplit(" ", 1)[0] for t in texts}) > 1)
@@ -47,13 +40,13 @@ def reads(view: AttachedView, most: int) -> tuple[int, int]:
     for n in range(most):
         key = n % sweeper.KEYS
         if n % 50 == 0:
-            table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], whole_ticks=False)
+            table, missing = view.lookup_many([(f"key {k}",) for k in range(sweeper.KEYS)], same_tick=False)
             rows = list(zip(*(c.to_pylist() for c in table.columns), strict=True))
-            found = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
+            answers = [(k, [r[:-1] for r in rows if r[-1] == k]) for k in range(sweeper.KEYS) if not missing[k]]
         else:
             one = view.lookup((f"key {key}",))
-            found = [] if one is None else [(key, one)]
-        for k, answer in found:
+            answers = [] if one is None else [(key, one)]
+        for k, answer in answers:
             hits += 1
             if len(answer) != sweeper.ROWS or wrong(k, answer):
                 return hits, 1
@@ -65,7 +58,7 @@ def test_no_text_of_a_swept_id_is_read(view: AttachedView) -> None:
     assert not bad and hits > READS // 100
 
 
-def test_without_the_look_at_sweeps_some_are(view: AttachedView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_of_sweeps_wrong_texts_are_read(view: AttachedView, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AttachedSymbols, "sweeps", lambda self: 0)
     with contextlib.suppress(UnicodeDecodeError):  # bytes that were moving: wrong as well
         assert reads(view, MOST_READS)[1]

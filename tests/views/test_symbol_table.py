@@ -67,8 +67,8 @@ def test_ids_and_fold_table_stay_in_place_while_it_grows(tmp_path: Path) -> None
     assert table.intern("Straße") == first == reader.find("Straße")
     assert table.fold_table.ctypes.data == address
     assert len(table.fold_table) > codes.max()
-    asked = pa.array(["text number 99999", None, "nobody's", "Text number 5"])
-    assert reader.find_many(asked).tolist() == [
+    texts = pa.array(["text number 99999", None, "nobody's", "Text number 5"])
+    assert reader.find_many(texts).tolist() == [
         table.find("text number 99999"), NULL_CODE, -1, table.find("Text number 5")]
     assert reader.texts(codes).equals(table.texts(codes))
     assert len(list(Path(table.path).glob("hash.*"))) == 1
@@ -90,7 +90,7 @@ def test_each_life_has_its_own_files(tmp_path: Path) -> None:
 @settings(max_examples=cases(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(st.tuples(st.lists(TEXTS, max_size=30), st.integers(1, 4)), min_size=1, max_size=8))
 @pytest.mark.parametrize("mapped", [False, True])
-def test_a_sweep_frees_what_nobody_holds_and_nothing_else(
+def test_a_sweep_frees_unheld_strings_only(
     mapped: bool, tmp_path: Path, rounds: list[tuple[list[str | None], int]]
 ) -> None:
     table = SymbolTable(str(tmp_path) if mapped else None)
@@ -114,7 +114,7 @@ def test_a_sweep_frees_what_nobody_holds_and_nothing_else(
     assert reader is None or not reader.sweeps() & 1
 
 
-def test_strings_that_come_and_go_take_no_more_room_than_those_that_stay() -> None:
+def test_swept_strings_use_no_memory() -> None:
     table = SymbolTable()
     stay = table.intern_many(pa.array([f"stays {i}" for i in range(1000)]))
     sizes, ids = [], []

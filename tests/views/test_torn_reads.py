@@ -1,4 +1,4 @@
-"""Readers in one process, a writer in another: every read is one whole version.
+"""Readers in one process, a writer in another: every read is one complete version.
 
 The same loop over a reader kernel that does not look at the entry a second time must see torn reads; and so
 must one with plain loads in place of the atomic ones.  That shows that this test can fail.
@@ -6,8 +6,6 @@ must one with plain loads in place of the atomic ones.  That shows that this tes
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,11 @@ import pytest
 from numba import njit
 
 from noria.views import read_kernels
-from noria.views.read_kernels import ASKED, PLAIN, ROWS, ROWS_AT
+from noria.views.read_kernels import LOOKUP_KEY, PLAIN, ROWS, ROWS_AT
 from noria.views.reader import attach
 from views import hammer
-from views.children import ENVIRONMENT
 from views.fresh import fresh
+from views.writer_processes import start_writer, writing
 
 READS = 400_000  # of the real kernel
 MOST_READS = 200_000_000  # until the broken ones must have torn; they tear within some hundred thousand
@@ -40,20 +38,10 @@ def fence():
 """)
 
 
-def writer(directory: Path, epoch: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, hammer.__file__, str(directory), str(epoch)],
-                               stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
-
-
 @pytest.fixture
 def hammered(tmp_path: Path) -> Iterator[Path]:
-    process = writer(tmp_path, 1)
-    yield tmp_path / "views"
-    process.kill()
-    process.communicate()
+    with writing(hammer.__file__, str(tmp_path), "1"):
+        yield tmp_path / "views"
 
 
 def reading(kernel: Any) -> Any:
@@ -62,7 +50,7 @@ def reading(kernel: Any) -> Any:
     @njit
     def loop(words, stamps, answer, reads):
         for i in range(reads):
-            answer[ASKED] = i % hammer.KEYS
+            answer[LOOKUP_KEY] = i % hammer.KEYS
             if kernel(words, stamps, answer) != PLAIN:
                 return i, -1
             if answer[ROWS] != hammer.ROWS:
@@ -95,7 +83,7 @@ def test_without_the_protocol_reads_are_torn(hammered: Path, change: tuple[str, 
 
 
 def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
-    """All keys show the same tick's version, or all are called missing; without ticks they differ."""
+    """All keys show the same tick's version, or all are reported missing; without ticks they differ."""
     view = attach(str(hammered)).view("v")
     keys = [(k,) for k in range(hammer.KEYS)]
     differed = False
@@ -107,15 +95,15 @@ def test_lookups_over_several_keys_fall_between_ticks(hammered: Path) -> None:
         else:
             assert len(set(table["c1"].to_pylist())) == 1
             assert table.num_rows == hammer.KEYS * hammer.ROWS
-        table, missing = view.lookup_many(keys, whole_ticks=False)
+        table, missing = view.lookup_many(keys, same_tick=False)
         assert not missing.any()
         differed = differed or len(set(table["c1"].to_pylist())) > 1
     assert differed
 
 
 @pytest.mark.parametrize("lines", range(1, 7))
-def test_a_killed_writer_leaves_whole_versions_and_the_next_takes_over(tmp_path: Path, lines: int) -> None:
-    process = writer(tmp_path, 7)
+def test_a_killed_writer_leaves_complete_versions_and_the_next_continues(tmp_path: Path, lines: int) -> None:
+    process = start_writer(hammer.__file__, str(tmp_path), "7")
     view = attach(str(tmp_path / "views")).view("v")
     assert process.stdout is not None
     for _ in range(lines):

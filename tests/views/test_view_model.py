@@ -15,7 +15,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation
 from noria.core.types import BIGINT, TEXT, TEXT_BIN, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views import pieces
+from noria.views import row_entries
 from noria.views.layout import INDEX, LEAST_SLOTS
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
@@ -30,7 +30,7 @@ SHAPES = [  # types of the columns, key columns
 
 
 class Model:
-    """A view, what it should hold, and random steps for both."""
+    """A view, its expected rows, and random steps for both."""
 
     def __init__(self, seed: int, shape: tuple[str, tuple[int, ...]], full: bool, path: Path | None, spread: int):
         self.random, self.full, self.spread = random.Random(seed), full, spread
@@ -105,11 +105,11 @@ class Model:
         expected = [+self.held.get(k, Counter()) for k in keys]
         assert self.view.missing(self.codes(keys)).tolist() == [k not in self.held and not self.full for k in keys]
         rows, ordinals = self.view.rows(self.codes(keys))
-        found: list[Counter[Row]] = [Counter() for _ in keys]
+        read_rows: list[Counter[Row]] = [Counter() for _ in keys]
         for row, weight, at in zip(rows.rows(), rows.weights.tolist(), ordinals.tolist(), strict=True):
-            assert row not in found[at], "equal rows are one row with their weights added"
-            found[at][row] = weight
-        assert found == expected
+            assert row not in read_rows[at], "equal rows are one row with their weights added"
+            read_rows[at][row] = weight
+        assert read_rows == expected
         assert sorted(map(tuple, self.view.present().T.tolist())) == sorted(self.held)
         if self.reader is not None:
             self.check_reader(self.reader, keys, expected)
@@ -132,9 +132,9 @@ class Model:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A view without a key is soon in pieces."""
-    monkeypatch.setattr(pieces, "PIECES_WORDS", 40)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view without a key is soon stored row by row."""
+    monkeypatch.setattr(row_entries, "MOST_BLOCK_WORDS", 40)
 
 
 @settings(max_examples=cases(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -142,7 +142,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
        steps=st.lists(st.tuples(st.sampled_from("aaffe"), st.sampled_from([1, 2, 30, 400])), max_size=25))
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("small_blocks")
 def test_like_a_dictionary_of_bags(
     mapped: bool, full: bool, tmp_path: Path, seed: int, shape: tuple[str, tuple[int, ...]], spread: int,
     steps: list[tuple[str, int]]
@@ -170,16 +170,16 @@ def test_a_key_with_many_rows_is_not_quadratic() -> None:
     changed = rows.copy()
     changed[2] = 1
     view.apply(Batch(np.concatenate([rows, changed], axis=1), np.repeat(np.array([-1, 1], np.int64), n)))
-    found, _ = view.rows(np.zeros((1, 1), np.int64))
-    assert len(found) == n
-    assert (found.columns[2] == 1).all()
+    stored, _ = view.rows(np.zeros((1, 1), np.int64))
+    assert len(stored) == n
+    assert (stored.columns[2] == 1).all()
     view.apply(Batch.of(changed[:, 5:], -1))
     assert len(view.rows(np.zeros((1, 1), np.int64))[0]) == 5
     assert view.memory() < 8 * (INDEX + LEAST_SLOTS + 2 * 64)
 
 
 @pytest.mark.parametrize("rows", [1, 3000])
-def test_a_negative_weight_is_told_with_its_row(rows: int) -> None:
+def test_a_negative_weight_is_reported_with_its_row(rows: int) -> None:
     view = view_of(2, full=True)
     view.apply(Batch.from_rows([(7, i) for i in range(rows)], 2))
     with pytest.raises(InvariantViolation, match=r"NO-SPURIOUS.*\(7, 99999\)"):
@@ -240,8 +240,8 @@ def test_the_coldest_keys_are_those_not_read() -> None:
         view.begin_tick(tick)
         view.end_tick(tick)
         view.rows(read)
-    found, stamps, sizes = view.coldest(10)
-    assert sorted(found[0].tolist()) == list(range(10))
+    coldest, stamps, sizes = view.coldest(10)
+    assert sorted(coldest[0].tolist()) == list(range(10))
     assert stamps.tolist() == [1] * 10
     assert (sizes > 8 * 6).all()
-    assert sum(view.evict(found[:, i:i + 1]) for i in range(10)) == sizes.sum()
+    assert sum(view.evict(coldest[:, i:i + 1]) for i in range(10)) == sizes.sum()

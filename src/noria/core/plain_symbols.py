@@ -63,7 +63,7 @@ class PlainSymbols:
 
     sweeps = 0
 
-    def wants_sweep(self) -> bool:
+    def sweep_is_due(self) -> bool:
         return False
 
     def sweep(self, held: Iterable[Codes]) -> int:

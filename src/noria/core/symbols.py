@@ -55,7 +55,7 @@ class Symbols(Protocol):
 
     def memory(self) -> int: ...
 
-    def wants_sweep(self) -> bool:
+    def sweep_is_due(self) -> bool:
         """True if the table has grown enough for a sweep."""
 
     def sweep(self, held: Iterable[Codes]) -> int:

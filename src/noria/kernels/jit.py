@@ -80,5 +80,5 @@ def njit(function: Function | None = None, *, inline: str = "never", nogil: bool
 
 def kernels_of(module: str) -> dict[str, Any]:
     """Import a module and return its kernels by name."""
-    found = vars(importlib.import_module(module)).values()
-    return {k.py_func.__name__: k for k in found if isinstance(k, Dispatcher) and k.py_func.__module__ == module}
+    members = vars(importlib.import_module(module)).values()
+    return {k.py_func.__name__: k for k in members if isinstance(k, Dispatcher) and k.py_func.__module__ == module}

@@ -24,7 +24,7 @@ from noria.kernels.signatures import KernelSignature
 
 log = logging.getLogger("noria")
 Progress = Callable[[int, int], None]  # number of compiled kernels, number of all
-TOLD_S = 0.2  # the longest time between two calls of it
+REPORT_S = 0.2  # the longest time between two calls of it
 WAIT_S = 0.5  # between two checks of another process's progress
 PROCESSES = 8  # at most
 LINES_S = 2.0  # between two progress lines, if standard error is no terminal
@@ -36,48 +36,48 @@ def ensure(progress: Progress | None = None) -> None:
     If the directory is read-only or the compiler fails, each kernel is compiled at its first call instead.
     """
     path = place.directory()
-    if place.is_whole(path) or not os.access(path, os.W_OK):
+    if place.is_complete(path) or not os.access(path, os.W_OK):
         return
     if progress is None:
         log.warning("kernels are being compiled, once for this installation: that takes half a minute on two cores")
-    tell, all_of = progress or (lambda done, of: None), len(signatures.listed())
-    while not place.is_whole(path):
+    report, all_of = progress or (lambda done, of: None), len(signatures.listed())
+    while not place.is_complete(path):
         with place.locked(path, wait=False) as mine:
-            if mine and not place.is_whole(path) and not _compile(path, tell):
+            if mine and not place.is_complete(path) and not _compile(path, report):
                 return
         if not mine:
-            tell(min(sum(1 for _ in signatures.kept(path)), all_of), all_of)
+            report(min(sum(1 for _ in signatures.kept(path)), all_of), all_of)
             time.sleep(WAIT_S)
 
 
-def _compile(path: Path, tell: Progress) -> bool:
+def _compile(path: Path, report: Progress) -> bool:
     """Compile the kernels that are not compiled yet.  Return True if all succeeded."""
     known = set(signatures.kept(path))
-    wanted = [c for c in signatures.listed() if c not in known]
-    of = len(wanted)
-    tell(0, of)
+    uncompiled = [c for c in signatures.listed() if c not in known]
+    of = len(uncompiled)
+    report(0, of)
     processes = [subprocess.Popen([sys.executable, "-m", "noria.kernels.making", "--some"], stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, text=True, bufsize=1,
                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)})
                  for _ in range(min(os.cpu_count() or 1, PROCESSES, of))]
-    done = _deal(wanted, processes, tell)
+    done = _deal(uncompiled, processes, report)
     if done == of:
-        place.set_whole(path)
+        place.mark_complete(path)
     else:
         log.error("%d of %d kernels could not be compiled", of - done, of)
     return done == of
 
 
-def _deal(wanted: list[KernelSignature], processes: list[subprocess.Popen[str]], tell: Progress) -> int:
+def _deal(uncompiled: list[KernelSignature], processes: list[subprocess.Popen[str]], report: Progress) -> int:
     """Send each process its next kernel whenever it has compiled one.  Return the number of compiled kernels."""
-    left, done, of = list(reversed(wanted)), 0, len(wanted)
+    left, done, of = list(reversed(uncompiled)), 0, len(uncompiled)
     with selectors.DefaultSelector() as selector:
         for process in processes:
             assert process.stdout is not None
             selector.register(process.stdout, selectors.EVENT_READ, process)
             _next(left, process)
         while selector.get_map():
-            for key, _ in selector.select(TOLD_S):
+            for key, _ in selector.select(REPORT_S):
                 process = key.data
                 assert process.stdout is not None
                 if not process.stdout.readline():
@@ -87,7 +87,7 @@ def _deal(wanted: list[KernelSignature], processes: list[subprocess.Popen[str]],
                     continue
                 done += 1
                 _next(left, process)
-            tell(done, of)
+            report(done, of)
     return done
 
 
@@ -121,7 +121,7 @@ def _some() -> None:
 
 def ensure_shown() -> None:
     """Call `ensure` with a progress bar on standard error, or with a line every two seconds if it is no terminal."""
-    if place.is_whole(place.directory()):
+    if place.is_complete(place.directory()):
         return
     if not sys.stderr.isatty():
         ensure(_Lines())

@@ -1,4 +1,4 @@
-"""The directory of compiled kernels.
+"""Chooses the directory of compiled kernels, and locks it.
 
 Keeps true: code compiled from other sources is never loaded.  The directory's name has Python's version, the processor,
 and a digest of numba's version and of all sources of kernels.  Numba alone notices an edit only in the kernel's file.
@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[1]
 SOURCES = ("core/keys.py", "core/limits.py", "kernels/jit.py", "runtime/worker/frontier.py", "state/**/*.py",
            "storage/format/entries_hash.py", "storage/format/kernels.py", "storage/rocks/wal.py", "views/*.py")
 SHIPPED = PACKAGE / "kernels" / "compiled"
-_WHOLE, _LOCK = "complete", "lock"
+_COMPLETE, _LOCK = "complete", "lock"
 
 
 @cache
@@ -41,11 +41,11 @@ def name() -> str:
 def directory() -> Path:
     """The first usable one of: NORIA_KERNELS_DIR; the complete directory shipped in the package; a writable directory
     in the package's `__pycache__`; the user's cache."""
-    if given := os.environ.get(VARIABLE):
-        path = Path(given) / name()
+    if configured := os.environ.get(VARIABLE):
+        path = Path(configured) / name()
         path.mkdir(parents=True, exist_ok=True)
         return path
-    if is_whole(SHIPPED / name()):
+    if is_complete(SHIPPED / name()):
         return SHIPPED / name()
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     tried = (PACKAGE / "__pycache__" / "kernels" / name(), home / "noria" / "kernels" / name())
@@ -59,16 +59,17 @@ def directory() -> Path:
     return tried[-1]  # not writable: compiled code is not saved
 
 
-def is_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """True if a directory has the code of all kernels in `signatures.txt`."""
     try:
-        return (path / _WHOLE).read_text() == _listed()
+        return (path / _COMPLETE).read_text() == _listed()
     except OSError:
         return False
 
 
-def set_whole(path: Path) -> None:
-    (path / _WHOLE).write_text(_listed())
+def mark_complete(path: Path) -> None:
+    """Record that a directory has the code of all kernels in `signatures.txt`."""
+    (path / _COMPLETE).write_text(_listed())
 
 
 @cache

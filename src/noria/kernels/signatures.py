@@ -1,4 +1,4 @@
-"""`signatures.txt`: each kernel with its argument types, callees before their callers.
+"""Reads and writes `signatures.txt`: each kernel with its argument types, callees before their callers.
 
     noria.state.rows.probe pairs int64[:, ::1]; int64[:, ::1]
 
@@ -53,11 +53,11 @@ def text_of(kind: Any) -> str:
 
 
 def type_of(text: str) -> Any:
-    found = _ARRAY.fullmatch(text)
-    if found is None:
+    match = _ARRAY.fullmatch(text)
+    if match is None:
         return getattr(types, text)
-    kind, layout = getattr(types, found[2]), "C" if "::1" in found[3] else "A"
-    return types.Array(kind, found[3].count(",") + 1, layout, readonly=bool(found[1]))
+    kind, layout = getattr(types, match[2]), "C" if "::1" in match[3] else "A"
+    return types.Array(kind, match[3].count(",") + 1, layout, readonly=bool(match[1]))
 
 
 def record(directory: Path, what: KernelSignature) -> None:
@@ -78,8 +78,8 @@ def unlisted(directory: Path) -> list[KernelSignature]:
     return list(dict.fromkeys(c for c in kept(directory) if c not in known and c.module.startswith("noria.")))
 
 
-def write(found: Iterable[KernelSignature], path: Path = LISTED) -> None:
-    path.write_text("".join(f"{c}\n" for c in found))
+def write(kernels: Iterable[KernelSignature], path: Path = LISTED) -> None:
+    path.write_text("".join(f"{c}\n" for c in kernels))
 
 
 def values(kinds: Sequence[str]) -> tuple[Any, ...]:

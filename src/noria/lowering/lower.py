@@ -235,10 +235,10 @@ class Lowering:
         """
         if self._once_at != self.engine.graph.changes or len(self._once) >= ONE_SHOT_PLANS:
             self._once, self._once_at = {}, self.engine.graph.changes
-        found = self._once.get(id(view))
-        if found is None or found[0] is not view:
-            found = self._once[id(view)] = view, self._made_once(view)
-        return found[1]
+        known = self._once.get(id(view))
+        if known is None or known[0] is not view:
+            known = self._once[id(view)] = view, self._made_once(view)
+        return known[1]
 
     def _made_once(self, view: ViewDef) -> OnceNodes:
         view = error_reporting_view(view)
@@ -298,9 +298,9 @@ class Lowering:
 
     def _sweep(self) -> None:
         """Remove every node that no view needs."""
-        wanted = {self.made[p] for p in self._plans.values()}
+        needed = {self.made[p] for p in self._plans.values()}
         for node in reversed(list(self.engine.graph.nodes)):
-            if not node.children and node not in self.engine.reads and node not in wanted:
+            if not node.children and node not in self.engine.reads and node not in needed:
                 self._forget(node)
 
     # -------------------------------------------------------------- the same graph on another worker
@@ -368,16 +368,16 @@ class Lowering:
                 self._lower(view, plan.plans[name])
         self._changed = None
         self._sweep()
-        found = same_nodes(self.graph_plan(), plan)
-        if found is None:
-            raise InvariantViolation("SAME-GRAPH", "a change was taken back, and the graph is another one than before")
-        again = {n for n in graph.nodes if n.id != found[n.id].id}
+        planned = same_nodes(self.graph_plan(), plan)
+        if planned is None:
+            raise InvariantViolation("SAME-GRAPH", "a change was undone, and the graph differs from the one before it")
+        again = {n for n in graph.nodes if n.id != planned[n.id].id}
         for n in again:
-            n.full = found[n.id].full
-        self._full = {n for n in graph.nodes if found[n.id].full}
+            n.full = planned[n.id].full
+        self._full = {n for n in graph.nodes if planned[n.id].full}
         place = {p.id: i for i, p in enumerate(plan.nodes)}
         for n in graph.nodes:
-            n.id = found[n.id].id
+            n.id = planned[n.id].id
         graph.nodes.sort(key=lambda n: place[n.id])
         return again
 

@@ -55,29 +55,30 @@ class Decoder:
     def plain(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck]) -> list[Row]:
         """Decode the rows that pass the checks.  Every row must have weight 1 and no NULL or error."""
         start = self._start
-        taken: list[Any] = self._taken(words, rows, stride, checks) if checks else [
+        codes: list[Any] = self._passing_codes(words, rows, stride, checks) if checks else [
             words[at:start + rows * stride:stride].tolist() for at, _ in self._places]
         for i, value in self._texts:
-            taken[i] = map(value, taken[i])
-        return list(zip(*taken, strict=True))
+            codes[i] = map(value, codes[i])
+        return list(zip(*codes, strict=True))
 
     def special(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck]) -> list[Row]:
         """`plain` for rows with NULLs, other weights or errors; a row of weight n occurs n times."""
-        weights, *taken = self._taken(words, rows, stride, checks, weights=True)
-        columns = [[decode(c, t, self._symbols) for c in codes] for t, codes in zip(self._types, taken, strict=True)]
+        weights, *codes_by_column = self._passing_codes(words, rows, stride, checks, weights=True)
+        columns = [[decode(c, t, self._symbols) for c in codes]
+                   for t, codes in zip(self._types, codes_by_column, strict=True)]
         return [row for weight, row in zip(weights, zip(*columns, strict=True), strict=True) for _ in range(weight)]
 
-    def _taken(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck], weights: bool = False
-               ) -> list[list[int]]:
-        """The codes of the columns (after the weights, if wanted), for the rows that pass the checks."""
+    def _passing_codes(self, words: memoryview, rows: int, stride: int, checks: Sequence[ColumnCheck],
+                       weights: bool = False) -> list[list[int]]:
+        """The codes of the columns (with `weights`, after the rows' weights), for the rows that pass the checks."""
         start, places = self._start, [at for at, _ in self._places]
         stop = start + rows * stride
-        taken = [words[at:stop:stride].tolist() for at in ([start, *places] if weights else places)]
+        codes_by_column = [words[at:stop:stride].tolist() for at in ([start, *places] if weights else places)]
         if not checks:
-            return taken
-        asked = zip(*(words[start + c.column + 1:stop:stride].tolist() for c in checks), strict=True)
-        passing = [i for i, codes in enumerate(asked) if all(c.passes(v) for c, v in zip(checks, codes, strict=True))]
-        return [[codes[i] for i in passing] for codes in taken]
+            return codes_by_column
+        checked = zip(*(words[start + c.column + 1:stop:stride].tolist() for c in checks), strict=True)
+        passing = [i for i, codes in enumerate(checked) if all(c.passes(v) for c, v in zip(checks, codes, strict=True))]
+        return [[codes[i] for i in passing] for codes in codes_by_column]
 
 
 def chosen_table(out: Codes, ordinal: Codes, fields: Sequence[Field], symbols: AttachedSymbols,

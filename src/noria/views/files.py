@@ -204,13 +204,13 @@ def _folders(directory: str) -> list[str]:
 
 def names(directory: str) -> list[str]:
     """The names of the views that have records."""
-    found = []
+    named = []
     for folder in _folders(directory):
         records = newest_first(folder)
         if records:
             with contextlib.suppress(FileNotFoundError):
-                found.append(read_record(records[0])[0].name)
-    return sorted(found)
+                named.append(read_record(records[0])[0].name)
+    return sorted(named)
 
 
 def _to_json(about: ViewDescriptor) -> dict[str, Any]:

@@ -2,21 +2,21 @@
 
     header | index: the slot words of an open-addressing hash table | slab of blocks, and larger indexes
 
-* slot: EMPTY, GONE (removed; probing continues past it), or hash bits and the word offset of the key's block
+* slot: EMPTY, TOMBSTONE (removed; probing continues past it), or hash bits and the word offset of the key's block
 * block: version, row count and size class, the tick that published it, the folded key, then for each row its weight
   and its columns
 * stamps, in another file: for each slot the tick of its last read, written by readers
 
 Keeps true: one release store changes a slot, after its new block is complete.  When no slot refers to a block any
 more, its version becomes NO_VERSION before any other word of it changes.  A version is never used twice: versions
-start at epoch << 40 and grow.  So a reader that finds slot and version unchanged after it copied a block has copied
+start at epoch << 40 and grow.  So if slot and version are unchanged after a reader has copied a block, it has copied
 one complete version.
 
 A view with memory of its own grows by a larger index there, of twice the slots.  Its keys move to it in steps, as rows
-arrive; INDEXED says which indexes are in use.  A key's word is in the larger index before it is GONE from the smaller
-one.  So a reader that searches the smaller one first finds the key; if it finds none, it reads INDEXED again.  Slots
-are numbered over all indexes that the memory ever had, so a number and its stamp always belong to one place.  Numbers
-of an index that is no longer in use have no entry.
+arrive; INDEXED says which indexes are in use.  A key's word is in the larger index before a TOMBSTONE replaces it in
+the smaller one.  So a reader that searches the smaller one first finds the key; if it finds none, it reads INDEXED
+again.  Slots are numbered over all indexes that the memory ever had, so a number and its stamp always belong to one
+place.  Numbers of an index that is no longer in use have no entry.
 
 Regions are reused by other views.  The number in STATE is never used twice.  A reader knows the number from the
 region's record, and compares it again after all its reads.  STATE is DEAD or MOVED before another word of the region
@@ -53,7 +53,7 @@ BUILDING, SERVING, MOVED, DEAD = range(4)  # the low bits of STATE; the bits abo
 STATE_BITS = 2
 STATES = (1 << STATE_BITS) - 1
 
-EMPTY, GONE = 0, 1
+EMPTY, TOMBSTONE = 0, 1
 _OFFSET_BITS = 48
 OFFSET = (1 << _OFFSET_BITS) - 1
 NO_VERSION = -1

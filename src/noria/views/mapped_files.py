@@ -1,4 +1,4 @@
-"""The files of views and symbols that a reader has mapped, each once.
+"""Maps the files of views and symbols for a reader, each file once.
 
 Keeps true: a file stays mapped while a view of this process is in it, and no longer.
 """
@@ -36,14 +36,14 @@ class MappedFiles:
 
     def file(self, spot: files.MemoryLocation, full: bool) -> MappedFile:
         """The file of a view, mapped once for all views in it, with its stamps unless the view is full."""
-        found = self._files.get(spot.file)
-        if found is None:
+        mapped = self._files.get(spot.file)
+        if mapped is None:
             path = os.path.join(self.path, spot.file)
-            found = self._files[spot.file] = MappedFile(map_file(path, np.int64), _NO_STAMPS)
-        if not full and not len(found.stamps):
+            mapped = self._files[spot.file] = MappedFile(map_file(path, np.int64), _NO_STAMPS)
+        if not full and not len(mapped.stamps):
             with suppress(PermissionError):  # then reads of this process do not protect keys from eviction
-                found.stamps = map_file(os.path.join(self.path, spot.stamps), np.int64, writable=True)
-        return found
+                mapped.stamps = map_file(os.path.join(self.path, spot.stamps), np.int64, writable=True)
+        return mapped
 
     def symbols(self, path: str | None) -> AttachedSymbols:
         """The symbol table of the current writer; tables of earlier writers are released."""
@@ -51,8 +51,8 @@ class MappedFiles:
             raise ValueError(f"the views in {self.path} have no symbol table that other processes can read")
         path = os.path.normpath(os.path.join(self.path, path))
         life = os.stat(os.path.join(path, "starts")).st_ino  # the path alone may repeat after a restart of the server
-        found = self._symbols.get((path, life))
-        if found is None:
-            found = AttachedSymbols(path)
-            self._symbols = {(path, life): found}
-        return found
+        table = self._symbols.get((path, life))
+        if table is None:
+            table = AttachedSymbols(path)
+            self._symbols = {(path, life): table}
+        return table

@@ -36,24 +36,24 @@ from noria.views.layout import (
     seed,
 )
 from noria.views.slab_kernels import (
-    ASKED,
     DONE,
     LISTS,
+    LOOKUP_KEY,
     MERGE,
     MERGE_WORDS,
     NEED,
     NEGATIVE,
     SLOTS_SHORT,
     WORDS_SHORT,
+    allocate,
     find,
     folded,
-    give_back,
+    free_unpublished,
     publish,
     row_key,
     same_key,
     shown,
     table_size,
-    take,
     withdraw,
 )
 
@@ -118,7 +118,7 @@ def group_rows(A, S, cols, weights, fold):
 
 
 @njit(inline="always")
-def ask_ahead(A, S, g, groups):
+def prefetch_groups(A, S, g, groups):
     """Prefetch the memory of later groups: first their slots, then their blocks."""
     if g + _SLOT_AHEAD < groups and S[LISTS + g + _SLOT_AHEAD] >= 0:
         prefetch(A, place_of(A, S[LISTS + g + _SLOT_AHEAD], A[INDEXED]))
@@ -133,7 +133,7 @@ def short_of_room(A, S, n, groups, new_absent):
     words, fresh = 0, 0
     keys, width = A[KEYS], A[WIDTH]
     for g in range(groups):
-        ask_ahead(A, S, g, groups)
+        prefetch_groups(A, S, g, groups)
         rows = S[sizes + g]
         if S[slots + g] >= 0:
             rows += A[(shown(A, S[slots + g]) & OFFSET) + COUNT] & COUNT_MASK
@@ -237,10 +237,10 @@ def _fitting(A, block, c, rows):
     less = class_of(words)
     if 2 * class_words(less) > class_words(c) or A[TOP] + class_words(less) > A[ROOM]:
         return block, c
-    smaller = take(A, less)
+    smaller = allocate(A, less)
     for j in range(KEY, words):
         A[smaller + j] = A[block + j]
-    give_back(A, block, c)
+    free_unpublished(A, block, c)
     return smaller, less
 
 
@@ -254,7 +254,7 @@ def _merge_in_scratch(A, P, S, n, g, cols, weights):
         old = shown(A, slot) & OFFSET
         rows = A[old + COUNT] & COUNT_MASK
         for j in range(keys):
-            S[ASKED + j] = A[old + KEY + j]
+            S[LOOKUP_KEY + j] = A[old + KEY + j]
         for j in range(rows * (width + 1)):
             S[MERGE + j] = A[old + KEY + keys + j]
     if rows + S[LISTS + 2 * n + g] < 4 * _MANY:
@@ -269,9 +269,9 @@ def _merge_in_scratch(A, P, S, n, g, cols, weights):
             withdraw(A, slot)
         return DONE
     c = class_of(block_words(keys, width, left))
-    block = take(A, c)
+    block = allocate(A, c)
     for j in range(keys):
-        A[block + KEY + j] = S[ASKED + j]
+        A[block + KEY + j] = S[LOOKUP_KEY + j]
     for j in range(left * (width + 1)):
         A[block + KEY + keys + j] = S[MERGE + j]
     publish(A, P, slot, np.uint64(S[LISTS + 3 * n + g]), block, left, c)
@@ -287,7 +287,7 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
     if slot >= 0:
         rows = A[(shown(A, slot) & OFFSET) + COUNT] & COUNT_MASK
     c = class_of(block_words(keys, width, rows + fresh))
-    block = take(A, c)
+    block = allocate(A, c)
     base = block + KEY + keys
     if slot >= 0:
         old = shown(A, slot) & OFFSET
@@ -295,7 +295,7 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
             A[block + j] = A[old + j]
     else:
         for j in range(keys):
-            A[block + KEY + j] = S[ASKED + j]
+            A[block + KEY + j] = S[LOOKUP_KEY + j]
     if fresh < _MANY:
         rows = _merge_few(A, base, rows, width, cols, weights, head, S, links)
     else:
@@ -304,7 +304,7 @@ def _merge_in_block(A, P, S, n, g, cols, weights):
     if left < 0:
         return _blame(S, A, base, -1 - left, width)
     if left == 0 and A[FULL]:
-        give_back(A, block, c)
+        free_unpublished(A, block, c)
         if slot >= 0:
             withdraw(A, slot)
         return DONE

@@ -4,8 +4,8 @@ A pool is a file of regions of one size, and a file of their stamps.  A view tha
 one, then to memory of its own.  So a thousand small views need some dozens of mappings.
 
 Keeps true, since readers rely on it (`views/layout.py`): a region always has the same number of slots.  A returned
-region is DEAD or MOVED before another view gets it.  Each view in it gets a new STATE number, and versions beyond all
-that were used there.  A pool without views is deleted, except one of each size.
+region is DEAD or MOVED before another view is placed in it.  Each view in it has a new STATE number, and versions
+beyond all that were used there.  A pool without views is deleted, except one of each size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ViewMemory(Protocol):
     def back_stamps(self, slots: int) -> bool:
         """Make the stamps of the first `slots` slots usable; False and SqlError as in `back`."""
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
         """Return words from `first` and stamps from `stamp` on, which are no longer used, to the system."""
 
     def spot(self, serves: int) -> files.MemoryLocation | None:
@@ -110,10 +110,10 @@ class OwnFiles:
         self._stamps.back(8 * slots)
         return True
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
-        self._memory.let_go(8 * first, 8 * words)
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
+        self._memory.release_range(8 * first, 8 * words)
         if not self._full:
-            self._stamps.let_go(8 * stamp, 8 * stamps)
+            self._stamps.release_range(8 * stamp, 8 * stamps)
 
     def spot(self, serves: int) -> files.MemoryLocation | None:
         if self._memory.path is None or self._stamps.path is None:
@@ -140,20 +140,20 @@ class _Pool:
             raise
         self.free: list[int] = []
         self.begun = 0  # the number of regions that were ever used
-        self.taken = 0
+        self.used = 0
 
-    def take(self) -> int:
+    def allocate(self) -> int:
         """Allocate a region and return its number.  Raises SqlError if there is no space."""
         if not self.free:
             self.memory.back(8 * self.region * (self.begun + 1))
             self.free.append(self.begun)
             self.begun += 1
-        self.taken += 1
+        self.used += 1
         return self.free.pop()
 
     @property
     def full(self) -> bool:
-        return self.taken == self.regions
+        return self.used == self.regions
 
     def unlink(self) -> None:
         self.memory.unlink()
@@ -190,7 +190,7 @@ class Region:
     def back_stamps(self, slots: int) -> bool:
         return slots <= self.slots
 
-    def let_go(self, first: int, words: int, stamp: int, stamps: int) -> None:
+    def release_range(self, first: int, words: int, stamp: int, stamps: int) -> None:
         raise AssertionError("a region has one index for good")
 
     def spot(self, serves: int) -> files.MemoryLocation | None:
@@ -201,7 +201,7 @@ class Region:
                                     os.path.basename(pool.stamps.path), self.number * pool.slots, pool.slots, serves)
 
     def release(self) -> None:
-        self._owner.give_back(self._pool, self.number, int(self.words[VERSION]))
+        self._owner.release(self._pool, self.number, int(self.words[VERSION]))
 
 
 class Pools:
@@ -234,14 +234,15 @@ class Pools:
                 paths = files.pool_paths(self._path, self._epoch, next(self._numbers), size[0])
             pool = _Pool(paths, size)
             pools.append(pool)
-        return Region(self, pool, pool.take())
+        return Region(self, pool, pool.allocate())
 
-    def give_back(self, pool: _Pool, number: int, version: int) -> None:
+    def release(self, pool: _Pool, number: int, version: int) -> None:
+        """Return a region to its pool.  version: the greatest version that was used in it."""
         self.version = max(self.version, version)
         pool.free.append(number)
-        pool.taken -= 1
+        pool.used -= 1
         pools = next(p for p in self._pools if pool in p)
-        empty = [p for p in pools if not p.taken]
+        empty = [p for p in pools if not p.used]
         if len(empty) > 1:
             pools.remove(empty[-1])
             empty[-1].unlink()

@@ -22,7 +22,6 @@ from noria.views.layout import (
     EMPTY,
     FIRST,
     FULL,
-    GONE,
     INDEXED,
     INDEXES,
     KEY,
@@ -35,6 +34,7 @@ from noria.views.layout import (
     STATE,
     STATES,
     TICK,
+    TOMBSTONE,
     WIDTH,
     first_slot,
     place,
@@ -44,9 +44,9 @@ from noria.views.layout import (
 )
 
 # Q: the words of the answer, the number of visible columns, the view's state, the key, the rows.
-ROWS, ENTRY_VERSION, SLOT, WANTED, VISIBLE, SERVES, ENTRY_TICK = range(7)
+ROWS, ENTRY_VERSION, SLOT, NEEDED_WORDS, VISIBLE, SERVES, ENTRY_TICK = range(7)
 # SERVES: STATE while the memory is this view's.  ENTRY_TICK: the tick that published the entry; NO_TICK without one.
-ASKED = 8
+LOOKUP_KEY = 8
 NO_TICK = 2**62  # later than every tick
 ROWS_AT = 24
 
@@ -60,14 +60,14 @@ _TRIES = 10_000  # a try fails only if the writer made progress; after so many f
 def _hash(A, Q):
     h = seed()
     for j in range(A[KEYS]):
-        h = mix_shared(h, Q[ASKED + j])
+        h = mix_shared(h, Q[LOOKUP_KEY + j])
     return h
 
 
 @njit
 def _has_key(A, block, Q):
     for j in range(A[KEYS]):
-        if A[block + KEY + j] != Q[ASKED + j]:
+        if A[block + KEY + j] != Q[LOOKUP_KEY + j]:
             return False
     return True
 
@@ -83,7 +83,7 @@ def _locate_in(A, Q, power, h):
         word = load_acquire(A, index + s)
         if word == EMPTY:
             break
-        if word & ~OFFSET == t and word != GONE:
+        if word & ~OFFSET == t and word != TOMBSTONE:
             if _has_key(A, word & OFFSET, Q):
                 return index + s, word
             if load_acquire(A, index + s) != word:
@@ -148,7 +148,7 @@ def _copy_version(A, at, word, width, Q):
         return np.int64(-1)
     words = rows * (width + 1)
     if ROWS_AT + words > len(Q):
-        Q[WANTED] = ROWS_AT + words
+        Q[NEEDED_WORDS] = ROWS_AT + words
         return np.int64(-2)
     for j in range(words):
         Q[ROWS_AT + j] = A[start + j]
@@ -214,7 +214,7 @@ def entry_version(A, slot):
     if (slot + A[FIRST]) >> (indexed >> 1) == 0:
         return np.int64(NO_VERSION)  # the slot's index is no longer in use
     word = load_acquire(A, place_of(A, slot, indexed))
-    if word <= GONE:
+    if word <= TOMBSTONE:
         return np.int64(NO_VERSION)
     version = load_acquire(A, word & OFFSET)
     fence()
@@ -292,7 +292,7 @@ def read_many(A, P, Q, keys, nothing):
         if nothing[i]:
             continue
         for j in range(A[KEYS]):
-            Q[ASKED + j] = keys[j, i]
+            Q[LOOKUP_KEY + j] = keys[j, i]
         rows = np.int64(-1)
         for _ in range(_TRIES):
             if load_acquire(A, STATE) != Q[SERVES]:

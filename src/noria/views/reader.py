@@ -25,18 +25,19 @@ from noria.core.symbols import Symbols
 from noria.core.types import Kind
 from noria.core.values import decode
 from noria.plan.reuse.lookups.through import ReadThrough
-from noria.views import files, pieces
+from noria.views import files, row_entries
 from noria.views import read_kernels as kernels
 from noria.views.decoding import Decoder, Row, chosen_table, decoder
 from noria.views.keys import NoSuchKey, encode_columns, encode_key, encoder, key_columns
 from noria.views.layout import FORMAT, INDEX, KEYS, MAGIC, NO_VERSION, WIDTH
 from noria.views.mapped_files import MappedFile, MappedFiles
 from noria.views.read_kernels import (
-    ASKED,
     ELSEWHERE,
     ENTRY_TICK,
     ENTRY_VERSION,
+    LOOKUP_KEY,
     MISS,
+    NEEDED_WORDS,
     NO_TICK,
     PLAIN,
     ROWS,
@@ -46,7 +47,6 @@ from noria.views.read_kernels import (
     SPECIAL,
     TOO_LARGE,
     VISIBLE,
-    WANTED,
 )
 
 Mask = npt.NDArray[np.bool_]
@@ -89,7 +89,7 @@ class AttachedView:
         self._serves = _NOWHERE
         self._answer[SERVES] = _NOWHERE
         self._choosing: dict[tuple[int, ...], Decoder] = {}  # by the chosen columns
-        self._texts = self._pieces = False
+        self._texts = self._by_row = False
         self._swept = -1
         if len(self._answer) > _FIRST_ANSWER:
             self._fresh_answer()
@@ -133,10 +133,10 @@ class AttachedView:
         self._choosing = {}
         self._texts = any(f.type.is_text for f in (*about.fields[:about.visible], *self.key_fields))
         self._int_key = len(about.key) == 1 and self.key_fields[0].type.kind is Kind.INT
-        self._pieces = int(words[KEYS]) != len(about.key)
+        self._by_row = int(words[KEYS]) != len(about.key)
         self._stride, self._first = int(words[WIDTH]) + 1, slice(ROWS_AT + 1, ROWS_AT + 1 + about.visible)
         if self._first.stop > len(self._answer):
-            self._answer[WANTED] = self._first.stop
+            self._answer[NEEDED_WORDS] = self._first.stop
             self._enlarge()
         self._answer[VISIBLE], self._answer[SERVES] = about.visible, spot.serves
         self._serial += 1
@@ -148,7 +148,7 @@ class AttachedView:
         """Copy the key's rows from the view's current memory.  Returns PLAIN, SPECIAL, MISS or NOTHING."""
         for _ in range(_FOLLOWS):
             try:
-                status = self._kernel() if self._ask(key) else NOTHING
+                status = self._kernel() if self._write_key(key) else NOTHING
             except (SqlError, FileNotFoundError):  # perhaps for an outdated column, or the texts of an ended worker
                 if self._serving():
                     raise
@@ -162,28 +162,28 @@ class AttachedView:
         return MISS
 
     def _kernel(self) -> int:
-        if self._pieces:
-            return int(pieces.read_whole(self._words, self._answer))
+        if self._by_row:
+            return int(row_entries.read_all(self._words, self._answer))
         return int(kernels.read(self._words, self._stamps, self._answer))
 
     def _serving(self) -> bool:
         """Whether the view is still in the memory that this object reads."""
         return bool(kernels.serves(self._words, self._serves))
 
-    def _ask(self, key: Sequence[Any]) -> bool:
+    def _write_key(self, key: Sequence[Any]) -> bool:
         """Write the key's codes to the kernel's array; False if no row can equal the key."""
         try:
             if self._int_key and len(key) == 1 and type(key[0]) is int:
-                self._q[ASKED] = key[0]
+                self._q[LOOKUP_KEY] = key[0]
             else:
                 for i, code in enumerate(encode_key(key, self._encoders, self.key_fields)):
-                    self._q[ASKED + i] = code
+                    self._q[LOOKUP_KEY + i] = code
         except (NoSuchKey, ValueError, ArithmeticError):  # numbers beyond 64 bits, texts that are no UTF-8
             return False
         return True
 
     def _enlarge(self) -> None:
-        larger = np.zeros(2 * int(self._answer[WANTED]), np.int64)
+        larger = np.zeros(2 * int(self._answer[NEEDED_WORDS]), np.int64)
         larger[:ROWS_AT] = self._answer[:ROWS_AT]
         self._answer, self._q = larger, memoryview(larger.data).cast("B").cast("q")
 
@@ -206,7 +206,7 @@ class AttachedView:
             if before & 1:
                 return missed
             try:
-                found = read()
+                result = read()
             except UnicodeDecodeError:
                 if not texts or (serial == self._serial and self._symbols.sweeps() == before):
                     raise
@@ -214,14 +214,14 @@ class AttachedView:
             if texts == self._texts and (not texts or (
                     serial == self._serial and self._symbols.sweeps() == before)):
                 self._swept = before
-                return found
+                return result
         return missed
 
     # -------------------------------------------------------------- one key
     def lookup(self, key: Sequence[Any], through: ReadThrough | None = None) -> list[Row] | None:
         """The visible columns of a key's rows as Python values; None for a miss.  `through`: selects columns and rows.
 
-        A value that no row can equal (NULL, 1.5 for an INT column) finds no rows.  Raises SqlError 1690 if a row
+        A value that no row can equal (NULL, 1.5 for an INT column) has no rows.  Raises SqlError 1690 if a row
         holds an evaluation error, and LargeAnswer for more rows than `attach` allows.
         """
         try:
@@ -251,8 +251,8 @@ class AttachedView:
             return choosing.one(self._q, through.checks)
         if rows > self._most:
             raise LargeAnswer
-        found = choosing.plain if plain else choosing.special
-        return found(self._q, rows, self._stride, through.checks)
+        decode_rows = choosing.plain if plain else choosing.special
+        return decode_rows(self._q, rows, self._stride, through.checks)
 
     def lookup_table(self, key: Sequence[Any], through: ReadThrough | None = None) -> pa.Table | None:
         """`lookup` as Arrow, for keys of many rows."""
@@ -345,17 +345,17 @@ class AttachedView:
             kernels.stamp(self._words, self._stamps, handle & ((1 << _SLOT_BITS) - 1))
 
     # -------------------------------------------------------------- many keys
-    def lookup_many(self, keys: Any, whole_ticks: bool = True, nulls: bool = False, through: ReadThrough | None = None
+    def lookup_many(self, keys: Any, same_tick: bool = True, nulls: bool = False, through: ReadThrough | None = None
                     ) -> tuple[pa.Table, Mask]:
         """The visible columns of many keys' rows, with `__key`, the ordinal of each row's key; and which keys miss.
 
         `keys`: a table or batch of key columns by position, an array for a single column, or a list of tuples.
-        With `whole_ticks`, all keys are read between the same two ticks.  If the writer is too busy for that, every key
+        With `same_tick`, all keys are read between the same two ticks.  If the writer is too busy for that, every key
         is reported missing, so that the worker answers.  Without it, only each key by itself is one version.
         `nulls`: a NULL in a key equals NULL; otherwise it equals nothing.
         """
-        found = self._settled(lambda: self._lookup_many(keys, whole_ticks, nulls, through), None)
-        return found if found is not None else self.missed(keys, through)
+        result = self._settled(lambda: self._lookup_many(keys, same_tick, nulls, through), None)
+        return result if result is not None else self.missed(keys, through)
 
     def missed(self, keys: Any, through: ReadThrough | None = None) -> tuple[pa.Table, Mask]:
         """The result of `lookup_many` if all keys miss."""
@@ -363,7 +363,7 @@ class AttachedView:
         none = np.empty((self.visible, 0), np.int64)
         return chosen_table(none, _NO_STAMPS, self._shown, self._symbols, through), np.ones(rows, np.bool_)
 
-    def _lookup_many(self, keys: Any, whole_ticks: bool, nulls: bool, through: ReadThrough | None
+    def _lookup_many(self, keys: Any, same_tick: bool, nulls: bool, through: ReadThrough | None
                      ) -> tuple[pa.Table, Mask] | None:
         for _ in range(_FOLLOWS):
             try:
@@ -376,7 +376,7 @@ class AttachedView:
             else:
                 if nulls:
                     nothing[:] = False
-                status, total, out, ordinal, missing = self._read_many(codes, nothing, whole_ticks)
+                status, total, out, ordinal, missing = self._read_many(codes, nothing, same_tick)
                 if status == PLAIN:
                     rows = chosen_table(out[:, :total], ordinal[:total], self._shown, self._symbols, through)
                     return rows, missing
@@ -404,32 +404,32 @@ class AttachedView:
                     return None
             return None
 
-        if self._pieces or len(self.key) != 1 or self.key_fields[0].type.is_text:
+        if self._by_row or len(self.key) != 1 or self.key_fields[0].type.is_text:
             return None
         return self._settled(read, None)
 
-    def _read_many(self, codes: Codes, nothing: Mask, whole_ticks: bool) -> tuple[int, int, Codes, Codes, Mask]:
+    def _read_many(self, codes: Codes, nothing: Mask, same_tick: bool) -> tuple[int, int, Codes, Codes, Mask]:
         """Run the kernel for many keys.  The status is PLAIN, ELSEWHERE, or MISS if no read fell between two ticks."""
-        if self._pieces:
-            return self._whole_for(codes.shape[1])
+        if self._by_row:
+            return self._all_rows_for(codes.shape[1])
         tries = 0
         while True:
-            before = kernels.stable_tick(self._words) if whole_ticks else 0
-            found: tuple[int, int, Codes, Codes, Mask] = kernels.read_many(
+            before = kernels.stable_tick(self._words) if same_tick else 0
+            result: tuple[int, int, Codes, Codes, Mask] = kernels.read_many(
                 self._words, self._stamps, self._answer, codes, nothing)
-            if found[0] == TOO_LARGE:
+            if result[0] == TOO_LARGE:
                 self._enlarge()
                 continue
-            between = not whole_ticks or (before >= 0 and kernels.stable_tick(self._words) == before)
-            if between or found[0] == ELSEWHERE:
-                return found
+            between = not same_tick or (before >= 0 and kernels.stable_tick(self._words) == before)
+            if between or result[0] == ELSEWHERE:
+                return result
             tries += 1
             if tries == _TICK_TRIES:
-                return (MISS, *found[1:])
+                return (MISS, *result[1:])
 
-    def _whole_for(self, times: int) -> tuple[int, int, Codes, Codes, Mask]:
-        """All rows of a view in pieces, for each of `times` empty keys, in the form of `_read_many`."""
-        while (status := int(pieces.read_whole(self._words, self._answer))) == TOO_LARGE:
+    def _all_rows_for(self, times: int) -> tuple[int, int, Codes, Codes, Mask]:
+        """All rows of a view stored row by row, for each of `times` empty keys, in the form of `_read_many`."""
+        while (status := int(row_entries.read_all(self._words, self._answer))) == TOO_LARGE:
             self._enlarge()
         missing = np.zeros(times, np.bool_)
         if status not in (PLAIN, SPECIAL):
@@ -455,10 +455,10 @@ class AttachedViews:
 
     def view(self, name: str) -> AttachedView:
         """Attach a view.  Raises KeyError if it does not exist (yet)."""
-        found = self._views.get(name)
-        if found is None:
-            found = self._views[name] = AttachedView(self, name)
-        return found
+        view = self._views.get(name)
+        if view is None:
+            view = self._views[name] = AttachedView(self, name)
+        return view
 
     def names(self) -> list[str]:
         return files.names(self.path)

@@ -1,7 +1,7 @@
-"""Kernels of a view's only writer over the view's memory: keys, slots, blocks, free space, publishing.
+"""Kernels with which a view's only writer changes the view's memory: keys, slots, blocks, free space, publishing.
 
-They keep the rules of `views/layout.py`.  Scratch is one int64 array that all views of a worker share.  It holds a key
-to look up, the rows of one key to merge, and lists of rows by key.
+They follow the rules of `views/layout.py`.  Scratch is one int64 array that all views of a worker share.  It holds a
+key to look up, the rows of one key to merge, and lists of rows by key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from noria.views.layout import (
     FREE_LISTS,
     FREE_WORDS,
     FULL,
-    GONE,
     HELD,
     INDEXED,
     INDEXES,
@@ -33,6 +32,7 @@ from noria.views.layout import (
     OFFSET,
     PUBLISHED,
     TICK,
+    TOMBSTONE,
     TOP,
     USED,
     VERSION,
@@ -49,8 +49,8 @@ DONE, SLOTS_SHORT, WORDS_SHORT, NEGATIVE, PRESENT, STRAY, PASSED_ALL = range(7)
 
 # Scratch: header, one key, merge space, then lists for n rows.
 NEED, BAD_ROW = range(2)
-ASKED = 8
-MERGE = ASKED + MAX_KEY
+LOOKUP_KEY = 8
+MERGE = LOOKUP_KEY + MAX_KEY
 MERGE_WORDS = 4096
 LISTS = MERGE + MERGE_WORDS
 PER_ROW = 9  # scratch words for each row: slot, head, count, hash, next, and up to four of a hash table
@@ -67,17 +67,18 @@ def row_key(A, cols, i, fold, S):
     h = seed()
     for j in range(A[KEYS]):
         code = folded(fold, A[FOLDS + j], cols[A[KEY_COLUMNS + j], i])
-        S[ASKED + j] = code
+        S[LOOKUP_KEY + j] = code
         h = mix_shared(h, code)
     return h
 
 
 @njit(inline="always")
-def asked_key(A, keys, i, fold, S):
+def write_key(A, keys, i, fold, S):
+    """Write a folded key to scratch; return its hash."""
     h = seed()
     for j in range(A[KEYS]):
         code = folded(fold, A[FOLDS + j], keys[j, i])
-        S[ASKED + j] = code
+        S[LOOKUP_KEY + j] = code
         h = mix_shared(h, code)
     return h
 
@@ -85,7 +86,7 @@ def asked_key(A, keys, i, fold, S):
 @njit(inline="always")
 def _block_has_key(A, block, S):
     for j in range(A[KEYS]):
-        if A[block + KEY + j] != S[ASKED + j]:
+        if A[block + KEY + j] != S[LOOKUP_KEY + j]:
             return False
     return True
 
@@ -95,7 +96,7 @@ def same_key(A, a, i, a_is_keys, fold, S):
     """Whether row (or key, with `a_is_keys`) i of `a` has the key in scratch."""
     for j in range(A[KEYS]):
         at = j if a_is_keys else A[KEY_COLUMNS + j]
-        if folded(fold, A[FOLDS + j], a[at, i]) != S[ASKED + j]:
+        if folded(fold, A[FOLDS + j], a[at, i]) != S[LOOKUP_KEY + j]:
             return False
     return True
 
@@ -117,7 +118,7 @@ def _find_in(A, power, h, S):
         word = A[index + s]
         if word == EMPTY:
             return np.int64(-1)
-        if word & ~OFFSET == t and word != GONE and _block_has_key(A, word & OFFSET, S):
+        if word & ~OFFSET == t and word != TOMBSTONE and _block_has_key(A, word & OFFSET, S):
             return first_slot(A, power) + s
         s = (s + 1) & mask
 
@@ -137,7 +138,7 @@ def vacant(A, h):
     power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     s = place(h, mask)
-    while A[index + s] > GONE:
+    while A[index + s] > TOMBSTONE:
         s = (s + 1) & mask
     return first_slot(A, power) + s
 
@@ -150,7 +151,7 @@ def shown(A, slot):
 
 # ------------------------------------------------------------------ blocks
 @njit
-def take(A, c):
+def allocate(A, c):
     """Allocate a block of the class; the caller has checked that there is room."""
     block = A[FREE_LISTS + c]
     if block:
@@ -203,24 +204,24 @@ def withdraw(A, slot):
     """Remove a slot's key from the view."""
     at = place_of(A, slot, A[INDEXED])
     block = A[at] & OFFSET
-    store_release(A, at, GONE)
+    store_release(A, at, TOMBSTONE)
     A[LIVE] -= 1
     A[HELD] -= A[block + COUNT] & COUNT_MASK
     free(A, block)
     power = (A[INDEXED] >> 1) + (A[INDEXED] & 1)
     index, mask = A[INDEXES + power], (np.int64(1) << power) - 1
     s = at - index
-    if s < 0 or s > mask:  # in the smaller index, which gets no new keys
+    if s < 0 or s > mask:  # in the smaller index, which receives no new keys
         return
     if A[index + ((s + 1) & mask)] == EMPTY:  # then no probe continues past this slot
-        while A[index + s] == GONE:
+        while A[index + s] == TOMBSTONE:
             store_release(A, index + s, EMPTY)
             A[USED] -= 1
             s = (s - 1) & mask
 
 
 @njit
-def give_back(A, block, c):
+def free_unpublished(A, block, c):
     """Free a block that was allocated but never published."""
     A[block + COUNT] = c << COUNT_BITS
     free(A, block)

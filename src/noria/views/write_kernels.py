@@ -20,7 +20,6 @@ from noria.views.layout import (
     EMPTY,
     FIRST,
     FULL,
-    GONE,
     HELD,
     INDEX,
     INDEXED,
@@ -33,6 +32,7 @@ from noria.views.layout import (
     PASSED,
     STATE,
     TICK,
+    TOMBSTONE,
     TOP,
     USED,
     WIDTH,
@@ -46,7 +46,7 @@ from noria.views.layout import (
     slots_in_use,
     tag,
 )
-from noria.views.merge_kernels import ask_ahead, group_rows, merge_group, short_of_room
+from noria.views.merge_kernels import group_rows, merge_group, prefetch_groups, short_of_room
 from noria.views.slab_kernels import (
     BAD_ROW,
     DONE,
@@ -54,15 +54,15 @@ from noria.views.slab_kernels import (
     PASSED_ALL,
     PRESENT,
     STRAY,
-    asked_key,
+    allocate,
     find,
     row_key,
     same_key,
     shown,
     table_size,
-    take,
     vacant,
     withdraw,
+    write_key,
 )
 
 PASS = 16  # slots of a replaced index that each row moves, so that all have moved long before the larger one is full
@@ -83,7 +83,7 @@ def apply(A, P, S, cols, weights, fold):
     if code != DONE:
         return code
     for g in range(groups):
-        ask_ahead(A, S, g, groups)
+        prefetch_groups(A, S, g, groups)
         if S[LISTS + g] < 0:
             if not full:
                 continue
@@ -96,13 +96,13 @@ def apply(A, P, S, cols, weights, fold):
 
 @njit
 def _group_fill(A, S, n, keys, cols, weights, fold):
-    """Make lists of the rows by key; the groups are `keys`, in order.  Returns DONE, PRESENT (a key is present or given
-    twice) or STRAY (a row has none of the keys)."""
+    """Make lists of the rows by key; the groups are `keys`, in order.  Returns DONE, PRESENT (a key is present or
+    listed twice) or STRAY (a row has none of the keys)."""
     slots, heads, sizes, hashes, links = LISTS, LISTS + n, LISTS + 2 * n, LISTS + 3 * n, LISTS + 4 * n
     table, size = LISTS + 5 * n, table_size(n)
     S[table:table + size] = -1
     for g in range(keys.shape[1]):
-        h = asked_key(A, keys, g, fold, S)
+        h = write_key(A, keys, g, fold, S)
         s = place(h, size - 1)
         while S[table + s] >= 0:
             if same_key(A, keys, S[table + s], True, fold, S):
@@ -145,7 +145,7 @@ def fill(A, P, S, keys, cols, weights, fold):
     for g in range(groups):
         if code != DONE:
             break
-        asked_key(A, keys, g, fold, S)
+        write_key(A, keys, g, fold, S)
         code = merge_group(A, P, S, n, g, cols, weights)
     return code
 
@@ -156,7 +156,7 @@ def evict(A, S, keys, fold):
     A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     freed = 0
     for i in range(keys.shape[1]):
-        slot = find(A, asked_key(A, keys, i, fold, S), S)
+        slot = find(A, write_key(A, keys, i, fold, S), S)
         if slot >= 0:
             freed += class_words(A[(shown(A, slot) & OFFSET) + COUNT] >> COUNT_BITS) + 2
             withdraw(A, slot)
@@ -168,7 +168,7 @@ def missing(A, S, keys, fold):
     A, S, keys, fold = bare(A), bare(S), bare(keys), bare(fold)
     out = np.empty(keys.shape[1], np.bool_)
     for i in range(len(out)):
-        out[i] = not A[FULL] and find(A, asked_key(A, keys, i, fold, S), S) < 0
+        out[i] = not A[FULL] and find(A, write_key(A, keys, i, fold, S), S) < 0
     return out
 
 
@@ -180,7 +180,7 @@ def rows(A, P, S, keys, fold):
     blocks = np.zeros(n, np.int64)
     total = 0
     for i in range(n):
-        slot = find(A, asked_key(A, keys, i, fold, S), S)
+        slot = find(A, write_key(A, keys, i, fold, S), S)
         if slot >= 0:
             if not A[FULL]:
                 P[slot] = (A[TICK] + 1) >> 1
@@ -211,18 +211,18 @@ def sample(A, P, start, most):
     first, end = slots_in_use(A, A[INDEXED])
     keys = np.empty((k, size), np.int64)
     stamps, sizes = np.empty(size, np.int64), np.empty(size, np.int64)
-    found, slot = 0, start if first <= start < end else first
+    sampled, slot = 0, start if first <= start < end else first
     for _ in range(end - first):
-        if found == size:
+        if sampled == size:
             break
         word = shown(A, slot)
-        if word > GONE:
+        if word > TOMBSTONE:
             block = word & OFFSET
             for j in range(k):
-                keys[j, found] = A[block + KEY + j]
-            stamps[found] = 0 if A[FULL] else P[slot]
-            sizes[found] = 8 * (class_words(A[block + COUNT] >> COUNT_BITS) + 2)
-            found += 1
+                keys[j, sampled] = A[block + KEY + j]
+            stamps[sampled] = 0 if A[FULL] else P[slot]
+            sizes[sampled] = 8 * (class_words(A[block + COUNT] >> COUNT_BITS) + 2)
+            sampled += 1
         slot = slot + 1 if slot + 1 < end else first
     return keys, stamps, sizes, slot
 
@@ -251,7 +251,7 @@ def column(A, c):
     first, end = slots_in_use(A, A[INDEXED])
     for slot in range(first, end):
         word = shown(A, slot)
-        if word > GONE:
+        if word > TOMBSTONE:
             row = (word & OFFSET) + KEY + keys
             for _ in range(A[(word & OFFSET) + COUNT] & COUNT_MASK):
                 out[at] = A[row + 1 + c]
@@ -268,7 +268,7 @@ def copied_words(A):
     first, end = slots_in_use(A, A[INDEXED])
     for slot in range(first, end):
         word = shown(A, slot)
-        if word > GONE:
+        if word > TOMBSTONE:
             rows = A[(word & OFFSET) + COUNT] & COUNT_MASK
             total += class_words(class_of(block_words(A[KEYS], A[WIDTH], rows)))
     return total
@@ -282,14 +282,14 @@ def copy(A, P, B, Q):
     first, end = slots_in_use(A, A[INDEXED])
     for slot in range(first, end):
         word = shown(A, slot)
-        if word <= GONE:
+        if word <= TOMBSTONE:
             continue
         block = word & OFFSET
         h = _hash_of(A, block)
         rows = A[block + COUNT] & COUNT_MASK
         words = block_words(keys, width, rows)
         c = class_of(words)
-        to = take(B, c)
+        to = allocate(B, c)
         for j in range(words):
             B[to + j] = A[block + j]
         B[to + COUNT] = rows | (c << COUNT_BITS)
@@ -338,10 +338,10 @@ def _pass(A, P, slots):
     last = min(np.int64(1) << power, A[PASSED] + slots)
     for s in range(A[PASSED], last):
         ahead = A[index + min(s + _AHEAD, last - 1)]
-        if ahead > GONE:
+        if ahead > TOMBSTONE:
             prefetch(A, ahead & OFFSET)
         word = A[index + s]
-        if word > GONE:
+        if word > TOMBSTONE:
             to = vacant(A, _hash_of(A, word & OFFSET))
             at = place_of(A, to, A[INDEXED])
             if A[at] == EMPTY:
@@ -349,7 +349,7 @@ def _pass(A, P, slots):
             if not A[FULL]:
                 P[to] = P[first + s]
             store_release(A, at, word)
-            store_release(A, index + s, GONE)
+            store_release(A, index + s, TOMBSTONE)
     A[PASSED] = last
     if last < np.int64(1) << power:
         return False

@@ -26,7 +26,7 @@ from noria.core.types import Field
 from noria.core.values import decode
 from noria.feeds.writer import FeedDirectory, FeedWriter
 from noria.state.memory import atomics
-from noria.views import files, pieces
+from noria.views import files, row_entries
 from noria.views import write_kernels as kernels
 from noria.views.layout import (
     DEAD,
@@ -75,7 +75,7 @@ from noria.views.slab_kernels import (
 )
 
 _FIRST_WORDS = 2**11  # words of a new slab
-_PIECE_WORDS = 2**20  # words of a larger index that are backed at once: some milliseconds
+_STEP_WORDS = 2**20  # words of a larger index that are backed at once: some milliseconds
 _SHRINK_WORDS = 2**16  # smaller slabs are not compacted
 _SHRINK_SLOTS = 2**10  # nor are smaller indexes
 _EXPECT_ROWS = 10_000  # fewer rows are copied in less than a millisecond if memory must grow
@@ -104,9 +104,9 @@ class WritableView:
         self._directory, self._scratch, self._fields, self._place = directory, directory.scratch, fields, place
         self._pools, self._symbols, self._key = directory.pools, directory.symbols, key
         self._folds = any(fields[k].type.folds for k in key)
-        self._keyless, self._pieces = full and not key, False
+        self._keyless, self._by_row = full and not key, False
         self._cursor, self._generation, self._recorded, self._dropped = 0, 0, 0, False
-        self._gone = 0  # words of indexes that are no longer in use
+        self._retired_words = 0  # words of indexes that are no longer in use
         memory = self._allocate(LEAST_SLOTS, _FIRST_WORDS)
         words = memory.words
         words[[MAGIC, TICK, EPOCH, WIDTH, KEYS, FULL, READY, VERSION]] = (
@@ -142,7 +142,7 @@ class WritableView:
         self._serves = serves
 
     def _move(self, slots: int, spare: int) -> None:
-        """Move the view to fresh, compact memory.  Readers of the old memory find it MOVED."""
+        """Move the view to fresh, compact memory.  Readers of the old memory see that it is MOVED."""
         words, stamps = self._words, self._stamps
         self._generation += 1
         fresh = self._allocate(slots, int(kernels.copied_words(words)) + spare)
@@ -167,13 +167,13 @@ class WritableView:
         words, slots = self._words, self._slots
         if int(words[INDEXED]) & 1:  # a batch of many rows: no more keys are left to move than it has rows
             kernels.pass_all(words, self._stamps)
-            self._let_go()
+            self._release_old_index()
             return True
         memory, top = self._land, int(words[TOP])
-        if not memory.grows or not slots // 4 <= need <= slots:  # most slots are GONE, or there are too many new keys
+        if not memory.grows or not slots // 4 <= need <= slots:  # mostly tombstones, or too many new keys
             return False
-        piece, stamps = max(_PIECE_WORDS, slots // 4), 4 * slots - memory.slots
-        backed = min(memory.room + piece, top + 2 * slots), min(memory.stamped + piece, stamps)
+        step, stamps = max(_STEP_WORDS, slots // 4), 4 * slots - memory.slots
+        backed = min(memory.room + step, top + 2 * slots), min(memory.stamped + step, stamps)
         try:
             if not (memory.back(backed[0]) and memory.back_stamps(backed[1])):
                 return False
@@ -189,12 +189,12 @@ class WritableView:
             kernels.begin_growth(words)
         return True
 
-    def _let_go(self) -> None:
+    def _release_old_index(self) -> None:
         """Release the smaller index after all keys have moved to the larger one."""
         memory, slots = self._land, self._slots // 2
         at = int(self._words[INDEXES + slots.bit_length() - 1])
-        memory.let_go(at, slots, slots - memory.slots, slots)
-        self._gone += slots
+        memory.release_range(at, slots, slots - memory.slots, slots)
+        self._retired_words += slots
 
     def _replace(self, fresh: ViewMemory) -> None:
         """Redirect readers to memory with the same rows, and release the old memory."""
@@ -204,33 +204,33 @@ class WritableView:
         if self._place is not None:
             self._place.withdraw(recorded)
         old.release()
-        self._cursor = self._gone = 0
+        self._cursor = self._retired_words = 0
 
     def expect(self, rows: int, keys: int) -> None:
         if rows <= _EXPECT_ROWS:
             return
-        if self._keyless and not self._pieces:
+        if self._keyless and not self._by_row:
             self._split(rows)
         elif _slots_for(keys) > self._slots:
             self._move(_slots_for(keys), _FIRST_WORDS)
 
     def _split(self, expected: int = 0) -> None:
-        """Split the view's one block into pieces (`views.pieces`).  Raises SqlError if there is no space; then the view
-        is unchanged."""
+        """Split the one block into row entries (`views.row_entries`).  Raises SqlError if there is no space; then
+        the view is unchanged."""
         rows, width, words = self.rows(np.empty((0, 1), np.int64))[0], len(self._fields), self._words
         self._generation += 1
         fresh = self._allocate(_slots_for(max(len(rows), expected)),
-                               int(pieces.words_of(width, 2 * len(rows))) + _FIRST_WORDS)
+                               int(row_entries.words_of(width, 2 * len(rows))) + _FIRST_WORDS)
         kept = [MAGIC, TICK, READY, EPOCH, FULL, VERSION]
         fresh.words[kept] = words[kept]
         fresh.words[[WIDTH, KEYS, LIVE, USED, FREE_WORDS, KEY_COLUMNS, FOLDS]] = width + 1, 1, 0, 0, 0, width, 0
         if len(rows) > self._scratch.rows:
             self._scratch.reserve(len(rows))
-        code = kernels.apply(fresh.words, fresh.stamps, self._scratch.words, pieces.with_hashes(rows.columns),
+        code = kernels.apply(fresh.words, fresh.stamps, self._scratch.words, row_entries.with_hashes(rows.columns),
                              rows.weights, _NO_FOLD)
         assert code == DONE, f"view {self.name}: {len(rows)} rows do not fit into memory made for them ({code})"
         self._replace(fresh)
-        self._pieces = True
+        self._by_row = True
 
     def _make_room(self, code: int) -> None:
         """Make the room that a kernel needs.  Raises SqlError if there is no space; then the view is unchanged."""
@@ -247,7 +247,7 @@ class WritableView:
         """Compact the view if more than half of the slab is free, or the index has four times the slots that it needs.
         Does nothing if there is no space for a copy."""
         words = self._words
-        slab, slots = int(words[TOP]) - int(words[SLAB]) - self._gone, self._slots
+        slab, slots = int(words[TOP]) - int(words[SLAB]) - self._retired_words, self._slots
         needed = _slots_for(int(words[LIVE]))
         if slots >= max(4 * needed, _SHRINK_SLOTS):
             needed = slots_of(needed, int(kernels.copied_words(words)) + _FIRST_WORDS)
@@ -260,7 +260,7 @@ class WritableView:
     def memory(self) -> int:
         words = self._words
         stamps = 0 if self.full else self._slots if not int(words[INDEXED]) & 1 else 3 * self._slots // 2
-        return 8 * (int(words[TOP]) - self._gone - int(words[FREE_WORDS]) + stamps)
+        return 8 * (int(words[TOP]) - self._retired_words - int(words[FREE_WORDS]) + stamps)
 
     def held(self) -> Iterator[Codes]:
         """All text ids of rows and keys, as arrays."""
@@ -283,17 +283,17 @@ class WritableView:
             self._directory.take_over()
         if not (columns.flags.carray and weights.flags.carray):
             columns, weights = np.array(columns, np.int64, order="C"), np.array(weights, np.int64)
-        if self._keyless and not self._pieces and self._is_large():
+        if self._keyless and not self._by_row and self._is_large():
             with suppress(SqlError):  # no space for a copy: the view stays one block
                 self._split()
-        if self._pieces:
-            columns = pieces.with_hashes(columns)
+        if self._by_row:
+            columns = row_entries.with_hashes(columns)
         fold = self._symbols.fold_table if self._folds else _NO_FOLD
         while code := kernels.apply(self._words, self._stamps, self._scratch.words, columns, weights, fold):
             self._answer(code, "apply", None)
 
     def _is_large(self) -> bool:
-        return int(self._words[TOP]) - int(self._words[SLAB]) > pieces.PIECES_WORDS
+        return int(self._words[TOP]) - int(self._words[SLAB]) > row_entries.MOST_BLOCK_WORDS
 
     def fill(self, keys: Codes, rows: Batch) -> None:
         most = max(keys.shape[1], len(rows))
@@ -312,7 +312,7 @@ class WritableView:
             self._make_room(code)
             return
         if code == PASSED_ALL:
-            self._let_go()
+            self._release_old_index()
             return
         scratch = self._scratch.words
         if code == NEGATIVE:
@@ -322,7 +322,7 @@ class WritableView:
         if code == PRESENT:
             assert keys is not None
             raise InvariantViolation("FILL-AGREES", f"view {self.name}: fill of key {keys[:, at].tolist()}, which is "
-                                     "present or given twice")
+                                     "present or listed twice")
         raise InvariantViolation("NO-SPURIOUS", f"view {self.name}: row {at} of a fill is of no key that is filled")
 
     def _shown(self, codes: list[int]) -> tuple[object, ...]:
@@ -349,18 +349,18 @@ class WritableView:
         return out
 
     def rows(self, keys: Codes) -> tuple[Batch, Codes]:
-        asked = keys.shape[1]
-        if self._pieces:
+        times = keys.shape[1]
+        if self._by_row:
             keys = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
         columns, weights, ordinal = kernels.rows(
             self._words, self._stamps, self._scratch.words, _own(keys), self._fold())
-        if not self._pieces:
+        if not self._by_row:
             return Batch(columns, weights), ordinal
         n, columns = len(weights), columns[:-1]
-        return (Batch(np.tile(columns, asked), np.tile(weights, asked)), np.repeat(np.arange(asked), n))
+        return (Batch(np.tile(columns, times), np.tile(weights, times)), np.repeat(np.arange(times), n))
 
     def present(self) -> Codes:
-        if self._pieces:
+        if self._by_row:
             return np.empty((0, min(1, int(self._words[LIVE]))), np.int64)
         keys: Codes = kernels.sample(self._words, self._stamps, 0, 2**62)[0]
         return keys
@@ -370,9 +370,9 @@ class WritableView:
 
     def coldest(self, keys: int) -> tuple[Codes, Codes, Codes]:
         """The coldest quarter of a sample, as (keys, stamps, bytes).  Each call samples the slots after the last's."""
-        found, stamps, sizes, self._cursor = kernels.sample(self._words, self._stamps, self._cursor, 4 * keys)
+        sampled, stamps, sizes, self._cursor = kernels.sample(self._words, self._stamps, self._cursor, 4 * keys)
         coldest = np.argsort(stamps, kind="stable")[:keys]
-        return np.ascontiguousarray(found[:, coldest]), stamps[coldest], sizes[coldest]
+        return np.ascontiguousarray(sampled[:, coldest]), stamps[coldest], sizes[coldest]
 
     # -------------------------------------------------------------- ticks, life
     def begin_tick(self, tick: int) -> None:

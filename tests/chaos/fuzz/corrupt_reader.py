@@ -98,7 +98,7 @@ def _of_blocks(words: Codes) -> list[int]:
     """Versions, and the values of rows of the blocks that slots show."""
     slots = words[layout.INDEX:layout.INDEX + int(words[layout.FIRST])]
     found: list[int] = []
-    for slot in slots[slots > layout.GONE]:
+    for slot in slots[slots > layout.TOMBSTONE]:
         block = int(slot) & layout.OFFSET
         rows = int(words[block + layout.COUNT]) & layout.COUNT_MASK
         start, width = block + layout.KEY + int(words[layout.KEYS]), int(words[layout.WIDTH])

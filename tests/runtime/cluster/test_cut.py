@@ -1,4 +1,4 @@
-"""A snapshot of several workers is one moment: no statement is in it in parts, and it is in the order of statements."""
+"""A snapshot of several workers is of one moment: it has no statement in part, and follows the order of statements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.messages.packets import Snapshot
 from noria.runtime.cluster.consistent_cut import ConsistentCut
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.server.bulk.snapshots import taken
 from noria.storage.offline.snapshot import read_checkpoint, read_tables
 from noria.storage.tables.shards import shards_of
 
 SEEDS = int(os.environ.get("NORIA_CUT_SEEDS", "2"))
-ROWS = 6  # of a statement, wherever they are
+ROWS = 6  # of a statement, over all workers
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ class Client:
             self._next += ROWS
             fresh = range(self._next, self._next + ROWS)
             rows = [f"({i}, {f'{-i}, ' if table == 'u' else ''}{self.client}, {number})" for i in fresh]
-            gone = f"DELETE FROM {table} WHERE client = {self.client}"
-            await self.db.sessions.run(gone, ())
+            delete = f"DELETE FROM {table} WHERE client = {self.client}"
+            await self.db.sessions.run(delete, ())
             await self.db.sessions.run(f"INSERT INTO {table} VALUES {', '.join(rows)}", ())
         else:  # some move to other workers
             moves = f", id = id + {ROWS}" if self.rng.random() < 0.3 else ""
@@ -64,16 +64,16 @@ class Client:
 
 def rows_of(snapshot: Path) -> dict[str, Counter[tuple[int, int]]]:
     """By table: how many rows each client has under each number."""
-    found: dict[str, Counter[tuple[int, int]]] = {"t": Counter(), "u": Counter()}
+    counts: dict[str, Counter[tuple[int, int]]] = {"t": Counter(), "u": Counter()}
     for shard in shards_of(str(snapshot)):
         for name, table in read_tables(shard).items():
             for rows in read_checkpoint(shard, table):
-                found[name].update(zip(rows["client"].to_pylist(), rows["number"].to_pylist(), strict=True))
-    return found
+                counts[name].update(zip(rows["client"].to_pylist(), rows["number"].to_pylist(), strict=True))
+    return counts
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_statement_is_half_in_a_snapshot(db: EmbeddedTransport, tmp_path: Path, seed: int) -> None:
+def test_no_statement_is_partly_in_a_snapshot(db: EmbeddedTransport, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
 
     async def write(client: Client, stop: asyncio.Event) -> None:
@@ -118,13 +118,13 @@ class Line:
         place.set_result(None)
         return place
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         self.places.discard(group)
 
 
-def test_nobody_waits_behind_a_cut_for_a_worker_that_is_lost() -> None:
-    """What all wait for before they are asked is of the lost one's next life: their places let nothing pass until it
-    was there."""
+def test_a_cut_releases_its_places_if_a_worker_is_lost() -> None:
+    """The work before the requests waits for the lost worker's next life.  Meanwhile the places must not block the
+    queues."""
     async def test() -> None:
         lines, lost, over = [Line(0), Line(1)], asyncio.Event(), list[str]()
 
@@ -134,13 +134,13 @@ def test_nobody_waits_behind_a_cut_for_a_worker_that_is_lost() -> None:
             try:
                 await lost.wait()
             finally:
-                over.append("given up")
+                over.append("cancelled")
 
         async def ask(_: Any) -> None:
             raise AssertionError("not all are at rest")
 
         links: Any = lines
-        with pytest.raises(WorkerGone, match="worker 1: it has ended"):
+        with pytest.raises(WorkerUnavailable, match="worker 1: it has ended"):
             await asyncio.wait_for(ConsistentCut(links, "g").each(ask, rest), 20)
         assert not any(line.places for line in lines)
         await asyncio.sleep(0)

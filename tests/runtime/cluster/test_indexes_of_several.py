@@ -1,6 +1,5 @@
-"""An index of a table of several workers, whose entries others make: each worker's of its own rows, while all
-write.  Here this process makes files of each worker's checkpoint; `tests/spark/jobs/test_index_files.py` has Spark's
-job."""
+"""An index over several workers, whose entries another process makes from each worker's rows while clients write.  Here
+the test makes the files from each worker's checkpoint; `tests/spark/jobs/test_index_files.py` tests Spark's job."""
 
 from __future__ import annotations
 
@@ -41,29 +40,29 @@ def db(tmp_path: Path) -> Iterator[EmbeddedTransport]:
 
 
 class Maker:
-    """What `Bulk` does with Spark."""
+    """Makes the files of an index, as `Bulk` does with Spark."""
 
     def __init__(self, place: Path):
         self.place, self.made = place, Counter[str]()
         self.go = asyncio.Event()
 
     @asynccontextmanager
-    async def index(self, worker: Any, wanted: IndexRequest) -> AsyncIterator[Any]:
-        place = self.place / wanted.ticket
+    async def index(self, worker: Any, request: IndexRequest) -> AsyncIterator[Any]:
+        place = self.place / request.ticket
         place.mkdir()
         await taken(worker, Snapshot(0, str(place / "checkpoint")))
         await self.go.wait()
-        index = Index.of(wanted.table, wanted.columns)
-        rows = pa.Table.from_batches(read_entries(str(place / "checkpoint"), wanted.table, index)).sort_by("key")
+        index = Index.of(request.table, request.columns)
+        rows = pa.Table.from_batches(read_entries(str(place / "checkpoint"), request.table, index)).sort_by("key")
         file = write_file(str(place / "0.sst"), rows.combine_chunks().to_batches())
         assert file is not None
-        self.made[wanted.ticket] = file.rows
+        self.made[request.ticket] = file.rows
         yield type("Made", (), {"files": (file.path,)})
 
 
 @pytest.mark.parametrize("view", [False, True])
-def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_path: Path, view: bool) -> None:
-    """Of a declared index, or of one that a view looks rows up by."""
+def test_each_worker_receives_its_entries_during_writes(db: EmbeddedTransport, tmp_path: Path, view: bool) -> None:
+    """For a declared index, and for one that a view needs."""
     truth = {i: i % KINDS for i in range(ROWS)}
 
     async def sql(text: str) -> Any:
@@ -107,8 +106,8 @@ def test_each_worker_gets_its_own_while_all_write(db: EmbeddedTransport, tmp_pat
         for task in making:
             task.cancel()
         for kind in range(KINDS):
-            found = await sql(f"SELECT id FROM t WHERE kind = {kind}")
-            assert sorted(i for i, in found.rows) == sorted(i for i, of in truth.items() if of == kind), kind
+            selected = await sql(f"SELECT id FROM t WHERE kind = {kind}")
+            assert sorted(i for i, in selected.rows) == sorted(i for i, of in truth.items() if of == kind), kind
         assert (await db.link.ask(Inspect(0, "validate"))).error is None
 
     db.run(asyncio.wait_for(test(), 120))

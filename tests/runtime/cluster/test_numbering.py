@@ -1,5 +1,5 @@
-"""AUTO_INCREMENT values and places of rows among several workers, while others set such values, empty the table, alter
-it, or a worker is away."""
+"""AUTO_INCREMENT values and the workers of rows, while others set such values, empty or alter the table, or a worker is
+down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import noria
 from noria.core.errors import SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client
 from noria.server.sessions.requests import complete
 from runtime.processes import run, within
@@ -34,7 +33,7 @@ def play(path: Path, body: Callable[[Several], Awaitable[None]]) -> None:
     run(test, 200)
 
 
-def test_what_has_no_value_left_is_refused_and_goes_nowhere(tmp_path: Path) -> None:
+def test_an_insert_without_free_values_is_refused_and_sent_nowhere(tmp_path: Path) -> None:
     with noria.open(str(tmp_path / "a"), workers=3) as db:
         db.sql("CREATE TABLE t (id TINYINT PRIMARY KEY AUTO_INCREMENT, v INT)")
         db.sql("INSERT INTO t (v) VALUES " + ", ".join("(1)" for _ in range(127)))
@@ -44,12 +43,12 @@ def test_what_has_no_value_left_is_refused_and_goes_nowhere(tmp_path: Path) -> N
         assert db.sql("SELECT COUNT(*) FROM t").rows == [(127,)]
 
 
-def test_a_value_of_a_statement_that_failed_is_none(tmp_path: Path) -> None:
+def test_a_value_of_a_failed_statement_does_not_count(tmp_path: Path) -> None:
     with noria.open(str(tmp_path / "a"), workers=3) as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(10))")
         db.sql("INSERT INTO t (v) VALUES ('a'), ('b')")
         with pytest.raises(SqlError, match="Duplicate"):
-            db.sql("INSERT INTO t (id, v) VALUES (2147483647, 'x'), (1, 'taken')")
+            db.sql("INSERT INTO t (id, v) VALUES (2147483647, 'x'), (1, 'duplicate')")
         for i in range(3, 9):
             assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == i
             assert db.sql(f"SELECT v FROM t WHERE id = {i}").rows == [("new",)]
@@ -61,7 +60,7 @@ def test_a_value_of_a_statement_that_failed_is_none(tmp_path: Path) -> None:
         assert db.sql("INSERT INTO t (v) VALUES ('new')").last_insert_id == 1
 
 
-TOLD = (  # statements, and what MariaDB's mysql_insert_id() and LAST_INSERT_ID() give after each
+INSERT_IDS = (  # statements, and MariaDB's mysql_insert_id() and LAST_INSERT_ID() after each
     ("INSERT INTO t (u, v) VALUES (1, 1)", 1, 1),
     ("INSERT INTO t (id, u, v) VALUES (10, 10, 1)", 10, 1),
     ("INSERT INTO t (id, u, v) VALUES (21, 21, 1), (20, 20, 1)", 20, 1),
@@ -104,7 +103,7 @@ TOLD = (  # statements, and what MariaDB's mysql_insert_id() and LAST_INSERT_ID(
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_insert_id_is_mysqls(tmp_path: Path, workers: int) -> None:
-    """Of a row's own value, too; LAST_INSERT_ID() changes by generated ones only."""
+    """The insert id is also a row's explicit value; LAST_INSERT_ID() changes only with generated values."""
     with noria.open(str(tmp_path / "a"), workers=workers) as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, u INT UNIQUE, v INT)")
         db.sql("CREATE TABLE p (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
@@ -115,12 +114,12 @@ def test_the_insert_id_is_mysqls(tmp_path: Path, workers: int) -> None:
         def sql(text: str) -> Any:
             return transport.run(complete(session, text, []))[-1]
 
-        for text, told, last in TOLD:
-            found = sql(text).last_insert_id, *sql("SELECT LAST_INSERT_ID()").rows[0]
-            assert (text, *found) == (text, told, last)
+        for text, insert_id, last in INSERT_IDS:
+            reported = sql(text).last_insert_id, *sql("SELECT LAST_INSERT_ID()").rows[0]
+            assert (text, *reported) == (text, insert_id, last)
 
 
-def test_values_are_given_once_while_others_set_some(tmp_path: Path) -> None:
+def test_each_value_is_assigned_once_while_others_set_some(tmp_path: Path) -> None:
     async def body(db: Several) -> None:
         await db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, hits INT)")
         await db.sql("INSERT INTO t (hits) VALUES " + ", ".join("(0)" for _ in range(20)))
@@ -140,16 +139,13 @@ def test_values_are_given_once_while_others_set_some(tmp_path: Path) -> None:
     play(tmp_path, body)
 
 
-def test_what_sets_a_value_waits_for_no_worker_that_it_does_not_need(tmp_path: Path) -> None:
+def test_a_statement_that_sets_a_value_waits_only_for_workers_that_it_needs(tmp_path: Path) -> None:
     async def body(db: Several) -> None:
         await db.sql("CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
         await db.sql("INSERT INTO t (v) VALUES " + ", ".join("(0)" for _ in range(30)))
         whose = {i: int(shard_of([np.array([i])], [INT], 3)[0]) for i in range(1, 31)}
         here, away = (next(i for i, w in whose.items() if w == worker) for worker in (0, 2))
-        db.unwatched(2)
-        db.alive[2].kill()
-        while db.links[2].state is LinkState.UP:
-            await asyncio.sleep(0)
+        await db.lose(2)
         text = "INSERT INTO t (id, v) VALUES ({}, 1) ON DUPLICATE KEY UPDATE id = {}"
         await db.sql(text.format(here, here))
         client = db.sessions.connect(Client("a", "", db.sessions.processes.number(), "localhost", False))
@@ -169,7 +165,7 @@ def test_what_sets_a_value_waits_for_no_worker_that_it_does_not_need(tmp_path: P
 @pytest.mark.parametrize(("table", "insert", "alter"), [
     ("name VARCHAR(3) PRIMARY KEY, v INT", "INSERT INTO t VALUES ('{:x<4}', 1)", "MODIFY name VARCHAR(9)"),
     ("name INT DEFAULT 1, v INT, PRIMARY KEY (name, v)", "INSERT INTO t (v) VALUES ({})", "ALTER name SET DEFAULT 2")])
-def test_rows_are_found_by_their_keys_whatever_was_altered_meanwhile(tmp_path: Path, table: str, insert: str,
+def test_rows_have_the_right_worker_after_a_concurrent_alter(tmp_path: Path, table: str, insert: str,
                                                                      alter: str) -> None:
     async def body(db: Several) -> None:
         await db.sql(f"CREATE TABLE t ({table})")

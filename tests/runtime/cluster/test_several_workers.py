@@ -1,5 +1,5 @@
-"""Three worker processes on real stores, connected with each other: what they answer is what SQLite answers, also after
-one of them was killed and has taken the graph over from another one."""
+"""Three worker processes on real stores, connected with each other: they answer like SQLite, also after one of them was
+killed and has adopted the graph of another one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sql.catalogs import DictCatalog
 
 
 class Front:
-    """What a front end would do: routes writes and reads, changes the program at all, brings back who was lost."""
+    """A front end: it routes writes and reads, changes the program at all workers, and restores a lost one."""
 
     def __init__(self, path: Path):
         self.catalog, self.version, self.views = DictCatalog(), 0, list[packets.AddView]()
@@ -74,8 +74,8 @@ class Front:
         for reply in await asyncio.gather(*(link.change(change) for link in self.links)):
             assert reply.error is None
 
-    async def take_back(self, w: int) -> None:
-        """What this worker has done to its tables, though not what its graph is, is taken back."""
+    async def undo(self, w: int) -> None:
+        """Undo this worker's changes of its tables, but not of its graph."""
         self.version += 1
         back = packets.Migrate(tuple(map(packets.AlterTable, self.catalog.tables.values())), durable=False,
                                version=self.version, back=True)
@@ -100,13 +100,13 @@ class Front:
         assert reply.error is None
         return [tuple(r[c] for c in reply.rows.column_names[:-1]) for r in reply.rows.to_pylist()]
 
-    async def settled(self, view: str, key: int, want: list[tuple[Any, ...]]) -> None:
-        """Views of several workers converge: read until it is so (the test's own time limit ends it)."""
-        while sorted(await self.read(view, key), key=str) != want:
+    async def settled(self, view: str, key: int, expected: list[tuple[Any, ...]]) -> None:
+        """Read until the view has the expected rows, up to the test's time limit."""
+        while sorted(await self.read(view, key), key=str) != expected:
             pass
 
 
-def test_three_processes_of_which_one_is_killed(tmp_path: Path) -> None:
+def test_three_processes_while_one_is_killed(tmp_path: Path) -> None:
     async def test() -> None:
         front, truth, rng = Front(tmp_path), sqlite3.connect(":memory:"), random.Random(1)
         for link in front.links:
@@ -127,7 +127,7 @@ def test_three_processes_of_which_one_is_killed(tmp_path: Path) -> None:
             front.alive[1].kill()
             await some_writes(front, truth, rng, 40)
             await compare(front, truth)
-            await front.take_back(1)
+            await front.undo(1)
             await some_writes(front, truth, rng, 20)
             await compare(front, truth)
             assert len(front.children) == WORKERS + 1

@@ -44,7 +44,7 @@ READS = (  # text with a parameter, or without
 
 
 class Game:
-    """The same statements at both."""
+    """Sends the same statements to the workers and to SQLite."""
 
     def __init__(self, path: Path, rng: random.Random, away: Callable[[int], bool] | None = None):
         self.path, self.rng, self.epoch, self.rows, self.away = path, rng, 0, 0, away
@@ -61,7 +61,7 @@ class Game:
                         .replace("ON DUPLICATE KEY UPDATE", "ON CONFLICT (id) DO UPDATE SET"))
 
     async def like(self, text: str, *truth: str) -> None:
-        """These together do there what the text does here."""
+        """Run a statement; the statements `truth` together have its effect in SQLite."""
         self.truth.execute("BEGIN")
         try:
             for one in truth:
@@ -76,7 +76,7 @@ class Game:
             await self.db.sql(text)
 
     async def user_again(self) -> None:
-        """The row with the id is changed, else the one with the name, as in MySQL; SQLite does not say which."""
+        """Change the row with the id, or else the one with the name, as MySQL does.  SQLite does not define which."""
         r = self.rng.randrange
         changes = self.rng.choice(["age = age + 1", "name = 'n3'", "id = id + 3", "id = id + 1, age = 0"])
         rows = [(r(12), f"n{r(15)}", r(6)) for _ in range(r(1, 4))]
@@ -90,7 +90,7 @@ class Game:
         await self.like(f"INSERT INTO users VALUES {values} ON DUPLICATE KEY UPDATE {changes}", *truth)
 
     async def moved(self) -> None:
-        """Rows get other keys, all at once; SQLite looks at one after the other, so there they go aside first."""
+        """Change keys of many rows in one statement.  SQLite checks each row, so its keys become negative first."""
         r = self.rng.randrange
         key, table, where = self.rng.choice([
             ("id", "users", f"age = {r(6)}"), ("id", "posts", f"author = {r(12)}"),
@@ -103,7 +103,7 @@ class Game:
                         f"UPDATE {table} SET {key} = -{key} WHERE {key} < 0")
 
     async def rekeyed(self, kill: bool) -> None:
-        """The same rows under a key by which they are at other workers, of which one may die meanwhile."""
+        """Change the primary key, so that rows move to other workers; one of these may die meanwhile."""
         self.key.reverse()
         text = f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(self.key)})"
         changing = asyncio.ensure_future(self.db.sql(text))
@@ -144,14 +144,14 @@ class Game:
         ])
 
     async def compare(self) -> None:
-        """Several at once, so that reads of a worker on another host go together."""
-        asked = [(text, (self.rng.randrange(12),) * text.count("?")) for text in self.rng.sample(READS, 6)]
-        asked += [(READS[0], (key,)) for key in range(12)]
-        wanted = [sorted(map(tuple, self.truth.execute(*a).fetchall()), key=str) for a in asked]
-        answers = await asyncio.gather(*(self.db.sql(text, *values) for text, values in asked))
-        for a, want, found in zip(asked, wanted, answers, strict=True):
-            got = [tuple(int(v) if isinstance(v, Decimal) else v for v in row) for row in found]
-            assert sorted(got, key=str) == want, a
+        """Read concurrently, so that reads from a worker on another host are batched."""
+        reads = [(text, (self.rng.randrange(12),) * text.count("?")) for text in self.rng.sample(READS, 6)]
+        reads += [(READS[0], (key,)) for key in range(12)]
+        expected = [sorted(map(tuple, self.truth.execute(*a).fetchall()), key=str) for a in reads]
+        answers = await asyncio.gather(*(self.db.sql(text, *values) for text, values in reads))
+        for a, rows, answer in zip(reads, expected, answers, strict=True):
+            got = [tuple(int(v) if isinstance(v, Decimal) else v for v in row) for row in answer]
+            assert sorted(got, key=str) == rows, a
 
 
 @pytest.fixture
@@ -160,13 +160,13 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_answers_are_those_of_one_worker_whoever_dies(tmp_path: Path, seed: int, small_pages: None) -> None:
+def test_answers_are_those_of_one_worker_while_processes_die(tmp_path: Path, seed: int, small_pages: None) -> None:
     played(Game(tmp_path, random.Random(seed)))
 
 
 @pytest.mark.parametrize("seed", range(100, 100 + SEEDS))
-def test_wherever_workers_run(tmp_path: Path, seed: int, small_pages: None) -> None:
-    """Each time that one is started it may be on another host than before; the tunnels die as well."""
+def test_workers_on_other_hosts(tmp_path: Path, seed: int, small_pages: None) -> None:
+    """Each start of a worker may be on another host than before; tunnels die, too."""
     rng = random.Random(seed)
     places = random.Random(seed + 1)
     played(Game(tmp_path, rng, lambda worker: places.random() < 0.7))
@@ -191,11 +191,11 @@ def played(game: Game) -> None:
                 if game.db.hub is not None and rng.random() < 0.03:
                     game.db.hub.kill()
                 if turn == 20:
-                    await ended_in_a_move(game)
+                    await check_a_move_is_atomic(game)
                 if turn == 35:
-                    await ended_in_a_statement(game)
+                    await check_a_statement_is_atomic(game)
                 if turn == 50:
-                    await many_at_once(game)
+                    await check_concurrent_inserts(game)
             await game.compare()
         finally:
             await game.db.stop()
@@ -203,17 +203,22 @@ def played(game: Game) -> None:
     run(test, 400)
 
 
-async def ended_in_a_statement(game: Game) -> None:
-    """The front end, and all workers, die while a statement is under way over all shards, perhaps with rows that go to
-    others: it is whole or not at all."""
-    column = game.rng.choice(["points", "post"])
-    begun = asyncio.ensure_future(game.db.sql(f"UPDATE votes SET {column} = {column} + 1000"))
+async def die_during(game: Game, text: str) -> None:
+    """Let the front end and all workers die during a statement, and start them again."""
+    begun = asyncio.ensure_future(game.db.sql(text))
     for _ in range(game.rng.randrange(400)):
         await asyncio.sleep(0)
     await game.db.die()
     begun.cancel()
     await asyncio.gather(begun, return_exceptions=True)
     await game.begin()
+
+
+async def check_a_statement_is_atomic(game: Game) -> None:
+    """The front end and all workers die during a statement over all shards, which may move rows.  The statement is
+    atomic."""
+    column = game.rng.choice(["points", "post"])
+    await die_during(game, f"UPDATE votes SET {column} = {column} + 1000")
     (count, changed), = await game.db.sql(f"SELECT COUNT(*), SUM({column} >= 1000) FROM votes")
     assert (changed or 0) in (0, count)
     if changed:
@@ -221,7 +226,7 @@ async def ended_in_a_statement(game: Game) -> None:
     await game.both(f"UPDATE votes SET {column} = {column} % 1000")
 
 
-def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
+def test_unique_keys_are_added_and_dropped(tmp_path: Path) -> None:
     """A new UNIQUE index is compared among all workers, in slices, while others write."""
     async def test() -> None:
         db = Several(tmp_path, 3)
@@ -245,7 +250,7 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
                          f"INSERT INTO other VALUES {', '.join(f'({i}, {i})' for i in range(100))}"):
                 await db.sql(text)
             tasks = [asyncio.ensure_future(db.sql("ALTER TABLE other ADD UNIQUE (n)"))]
-            for i in range(100):  # one that is there: either the index or the row is refused
+            for i in range(100):  # a duplicate: either the index or the row is refused
                 for _ in range(20):
                     await asyncio.sleep(0)
                 tasks.append(asyncio.ensure_future(db.sql(f"INSERT INTO other VALUES ({100 + i}, {i})")))
@@ -259,7 +264,7 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
             await db.sql("INSERT INTO t VALUES (300, 'B7', 1)")
             assert await db.sql("SELECT COUNT(*) FROM t WHERE name = 'b7'") == [(2,)]
             await db.sql("DELETE FROM t WHERE id = 300")
-            await told_to_worker_0_only(db, "ALTER TABLE t ADD UNIQUE v (name, n), MODIFY n BIGINT")
+            await change_at_worker_0_only(db, "ALTER TABLE t ADD UNIQUE v (name, n), MODIFY n BIGINT")
             db = Several(tmp_path, 3, 2)
             await db.start()
             await db.sql(f"INSERT INTO t VALUES (300, 'B7', {2**40})")
@@ -276,8 +281,8 @@ def test_a_table_gets_unique_keys_and_loses_them(tmp_path: Path) -> None:
     (0, ("CREATE MATERIALIZED VIEW v AS SELECT n, COUNT(*) FROM t GROUP BY n",)),
     (2, ("CREATE VIEW v AS SELECT id FROM t WHERE n = ?",
          "CREATE OR REPLACE VIEW v AS SELECT id, n FROM t WHERE n = ?"))])
-def test_a_view_that_is_made_as_all_workers_end(tmp_path: Path, at: int, made: tuple[str, ...]) -> None:
-    """As worker 0 is to make it, or as it has made it and the last one is to."""
+def test_a_view_that_is_created_while_all_workers_end(tmp_path: Path, at: int, made: tuple[str, ...]) -> None:
+    """The workers end before worker 0 creates the view, or before the last worker does."""
     async def test() -> None:
         db = Several(tmp_path, 3)
         await db.start()
@@ -310,56 +315,49 @@ def test_a_view_that_is_made_as_all_workers_end(tmp_path: Path, at: int, made: t
     run(test, 200)
 
 
-async def told_to_worker_0_only(db: Several, text: str) -> None:
-    """A change of the program that does not get to the others, because all die."""
-    told = asyncio.Event()
+async def change_at_worker_0_only(db: Several, text: str) -> None:
+    """Change the program at worker 0, and let all die before the others receive the change."""
+    sent = asyncio.Event()
     for link in db.links[1:]:
         def lost(group: str, body: Any, put: Any = link.put) -> Any:
-            told.set()
+            sent.set()
             return asyncio.get_running_loop().create_future() if isinstance(body, Migrate) else put(group, body)
 
         link.put = lost
     begun = asyncio.ensure_future(db.sql(text))
-    await within(told.wait(), 30)
+    await within(sent.wait(), 30)
     await db.die()
     begun.cancel()
     await asyncio.gather(begun, return_exceptions=True)
 
 
-async def ended_in_a_move(game: Game) -> None:
-    """The front end, and all workers, die while rows go to other workers: they are where they were or where they were
-    to be, and what was half made is gone."""
+async def check_a_move_is_atomic(game: Game) -> None:
+    """The front end and all workers die while rows move to other workers.  All rows are at their old or at their new
+    workers, and the incomplete table is removed."""
     game.key.reverse()
-    begun = asyncio.ensure_future(game.db.sql(
-        f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(game.key)})"))
-    for _ in range(game.rng.randrange(400)):
-        await asyncio.sleep(0)
-    await game.db.die()
-    begun.cancel()
-    await asyncio.gather(begun, return_exceptions=True)
-    await game.begin()
+    await die_during(game, f"ALTER TABLE votes DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(game.key)})")
     await game.compare()
     await game.db.sql("CREATE TABLE passing (id INT PRIMARY KEY); DROP TABLE passing")
     assert set(game.db.link._program.mirror.tables) == {"users", "posts", "votes", "log"}
 
 
-async def many_at_once(game: Game) -> None:
-    """Clients want the same names at the same time, and a worker dies: who was told has one, and nobody else."""
+async def check_concurrent_inserts(game: Game) -> None:
+    """Clients insert the same names concurrently while a worker dies: exactly the acknowledged ones are stored."""
     r = game.rng.randrange
     before = {name for (name,) in game.truth.execute("SELECT name FROM users WHERE name IS NOT NULL")}
-    wanted = [(game.rows + 1000 + i, f"m{r(6)}" if r(3) else f"n{r(15)}") for i in range(24)]
-    game.rows += len(wanted)
+    inserts = [(game.rows + 1000 + i, f"m{r(6)}" if r(3) else f"n{r(15)}") for i in range(24)]
+    game.rows += len(inserts)
     writes = [asyncio.ensure_future(game.db.sql(f"INSERT INTO users VALUES ({i}, '{name}', {r(6)})"))
-              for i, name in wanted]
+              for i, name in inserts]
     for _ in range(r(300)):
         await asyncio.sleep(0)
     game.db.alive[r(3)].kill()
-    told = await asyncio.gather(*writes, return_exceptions=True)
-    assert all(t == [] or (isinstance(t, SqlError) and t.code == 1062) for t in told), told
+    outcomes = await asyncio.gather(*writes, return_exceptions=True)
+    assert all(t == [] or (isinstance(t, SqlError) and t.code == 1062) for t in outcomes), outcomes
     rows = await game.db.sql("SELECT id, name, age FROM users")
     named = [name for _, name, _ in rows if name is not None]
-    assert len(set(named)) == len(named) and set(named) == before | {name for _, name in wanted}
+    assert len(set(named)) == len(named) and set(named) == before | {name for _, name in inserts}
     there = {i for i, _, _ in rows}
-    assert {i for (i, _), t in zip(wanted, told, strict=True) if t == []} == there & {i for i, _ in wanted}
+    assert {i for (i, _), t in zip(inserts, outcomes, strict=True) if t == []} == there & {i for i, _ in inserts}
     game.truth.execute("DELETE FROM users")
     game.truth.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)

@@ -1,4 +1,4 @@
-"""Group commit and resends as bookkeeping: random callers, deaths and answers, against a worker's rules."""
+"""The queue of changes: group commit and resends with random callers, deaths and answers."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def test_groups_keep_order_and_bounds() -> None:
     asyncio.run(test())
 
 
-def test_an_answer_is_whole_for_whoever_waits_for_it_beside() -> None:
-    """Of statements that are one group, too, when their worker is brought back and does them then."""
+def test_a_second_waiter_receives_all_results_of_the_packet() -> None:
+    """This holds also for a group of statements that a restarting worker executes."""
     async def test() -> None:
         loop = asyncio.get_running_loop()
         queue = ChangeQueue()
-        whole, beside = loop.create_future(), loop.create_future()
-        queue.add(Write(write(1, 2).statements, "g"), whole)
+        caller, second_waiter = loop.create_future(), loop.create_future()
+        queue.add(Write(write(1, 2).statements, "g"), caller)
         flight = queue.next()
         assert flight is not None
-        flight.parts.append((0, beside))
+        flight.parts.append((0, second_waiter))
         reply = Wrote(flight.seq, (WriteResult(1), WriteResult(error=SqlError(1062, "23000", "taken"))))
         queue.answered(flight.seq, reply)
-        assert whole.result() == beside.result() == reply
+        assert caller.result() == second_waiter.result() == reply
 
     asyncio.run(test())
 
 
-def test_a_write_that_ends_workers_leaves_what_is_held() -> None:
-    """It went past what is prepared, because its coordinator is lost."""
+def test_a_write_that_ends_workers_does_not_release_the_prepared_group() -> None:
+    """The write may pass the prepared group, whose coordinator is lost."""
     async def test() -> None:
         loop = asyncio.get_running_loop()
         queue, futures = ChangeQueue(), [loop.create_future() for _ in range(3)]
@@ -100,7 +100,7 @@ def test_random_deaths_lose_and_double_nothing() -> None:
                 what = rng.random()
                 if what < 0.5 and (flight := queue.next()) is not None:
                     inbox.append(flight)
-                elif what < 0.7 and deaths < 1:  # a second death in a row would give a change up
+                elif what < 0.7 and deaths < 1:  # a second death in a row would fail a change
                     deaths += 1
                     for flight in inbox[: rng.randrange(len(inbox) + 1)]:  # committed, not answered
                         apply(applied, flight)

@@ -1,4 +1,4 @@
-"""The in-process runtime gives what the link gives."""
+"""The in-process link answers like the link of a separate process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from noria.dataflow.messages.packets import Hello, Ingest, Inspect, Migrate, Read
 from noria.runtime.link.inprocess import InProcessLink
-from noria.runtime.link.link import Link, LinkState, WorkerGone
+from noria.runtime.link.link import Link, LinkState, WorkerUnavailable
 from noria.runtime.transport.shard_owner import LockBusy
 from runtime.fake_worker import commits, insert
 from runtime.processes import config, run
@@ -38,7 +38,7 @@ def test_the_same_interface_and_the_same_answers(tmp_path: Path) -> None:
         with pytest.raises(LockBusy, match="open in this process"):
             await InProcessLink(what).start()
         await link.close()
-        with pytest.raises(WorkerGone):
+        with pytest.raises(WorkerUnavailable):
             await link.ask(Inspect(0, "stats"))
         again = InProcessLink(what, on_hello=on_hello)
         link = again
@@ -50,15 +50,15 @@ def test_the_same_interface_and_the_same_answers(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_bug_in_the_worker_is_the_callers(tmp_path: Path) -> None:
-    """There is no other process to start again: who changes or asks gets the exception, then all is closed."""
+def test_an_exception_in_the_worker_is_raised_to_the_caller(tmp_path: Path) -> None:
+    """No other process can be started: later requests raise the exception too, until the link is closed."""
 
     async def test() -> None:
         link = InProcessLink(config(tmp_path))
         await link.start()
-        with pytest.raises(WorkerGone, match="told to raise"):
+        with pytest.raises(WorkerUnavailable, match="ordered to raise"):
             await link.change(insert(1, "raise"))
-        with pytest.raises(WorkerGone, match="told to raise"):
+        with pytest.raises(WorkerUnavailable, match="ordered to raise"):
             await link.ask(Inspect(0, "stats"))
         await link.close()
 

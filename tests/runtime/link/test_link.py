@@ -24,7 +24,7 @@ from noria.dataflow.messages.packets import (
     Rows,
     Wrote,
 )
-from noria.runtime.link.link import LinkState, WorkerGone
+from noria.runtime.link.link import LinkState, WorkerUnavailable
 from noria.runtime.transport import wire
 from noria.runtime.transport.packet_codec import PACKETS
 from noria.runtime.transport.wire import WireError
@@ -61,13 +61,13 @@ def test_concurrent_writes_share_commits_and_get_their_own_results(tmp_path: Pat
 @pytest.mark.parametrize("table", ["die", "die_after"])
 def test_a_change_that_loses_its_worker_is_applied_once(tmp_path: Path, table: str) -> None:
     """Killed before the commit, or between commit and answer: sent again, applied once, its result learned.
-    ("die" dies on every fresh try, so it is given up after the second.)"""
+    ("die" dies on every fresh try, so it fails after the second.)"""
 
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             assert (await link.change(insert(1))).seq == 1
             if table == "die":
-                with pytest.raises(WorkerGone, match="2 times"):
+                with pytest.raises(WorkerUnavailable, match="2 times"):
                     await within(link.change(insert(2, table)))
             else:
                 wrote = await within(link.change(insert(2, table)))
@@ -108,7 +108,7 @@ def test_random_kills_under_load_lose_and_double_nothing(tmp_path: Path) -> None
     run(test)
 
 
-def test_a_question_fails_when_its_worker_dies_or_is_asked_again(tmp_path: Path) -> None:
+def test_a_question_fails_or_is_retried_when_its_worker_dies(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
@@ -116,16 +116,16 @@ def test_a_question_fails_when_its_worker_dies_or_is_asked_again(tmp_path: Path)
             patient = asyncio.create_task(link.ask(Inspect(0, "stats"), retry=True))
             await asyncio.sleep(0)
             nursery.children[0].kill()
-            with pytest.raises(WorkerGone, match="try again"):
+            with pytest.raises(WorkerUnavailable, match="try again"):
                 await within(plain)
-            with pytest.raises(WorkerGone, match="down since"):
+            with pytest.raises(WorkerUnavailable, match="down since"):
                 await link.ask(Read(0, "v", []))
             assert (await within(patient)).value["incarnation"] == 2
 
     run(test)
 
 
-def test_the_program_is_brought_back_before_changes_are_sent_again(tmp_path: Path) -> None:
+def test_the_program_is_restored_before_changes_are_sent_again(tmp_path: Path) -> None:
     order: list[str] = []
 
     async def test() -> None:
@@ -145,7 +145,7 @@ def test_the_program_is_brought_back_before_changes_are_sent_again(tmp_path: Pat
     run(test)
 
 
-def test_a_frozen_worker_is_noticed_killed_and_replaced(tmp_path: Path) -> None:
+def test_a_frozen_worker_is_killed_and_replaced(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path, lease_ms=1000) as (link, nursery):
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
@@ -157,7 +157,7 @@ def test_a_frozen_worker_is_noticed_killed_and_replaced(tmp_path: Path) -> None:
     run(test)
 
 
-def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) -> None:
+def test_broken_messages_are_dropped_and_strangers_disconnected(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, _):
             assert link.peer is not None
@@ -168,7 +168,7 @@ def test_broken_messages_are_dropped_and_strangers_hung_up_on(tmp_path: Path) ->
             writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n")
             assert await within(reader.read()) == b""
             writer.close()
-            assert link.stats.dropped == 2, "the worker's refusal of a question that nobody asked, and the stranger"
+            assert link.stats.dropped == 2, "the worker's refusal of an unknown question, and the stranger"
             assert (await link.change(insert(2))).seq == 2
 
     run(test)
@@ -178,26 +178,26 @@ def test_a_request_or_an_answer_that_cannot_be_read_is_an_error_of_its_request(t
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             assert link.peer is not None
-            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
-            link.peer.transport.write(wire.encode(Envelope(1, -1, 0, asked.body))[:-1] + b"?")
-            assert "the worker cannot read the request" in str((await within(asked.future)).error)
-            number, asked = link.book.asked(Read(0, "v", []), False, asyncio.get_running_loop())
-            link._take_item(link.peer, unreadable(Rows(number, [], unfilled("v"))))
+            number, question = link.book.register(Read(0, "v", []), False, asyncio.get_running_loop())
+            link.peer.transport.write(wire.encode(Envelope(1, -1, 0, question.body))[:-1] + b"?")
+            assert "the worker cannot read the request" in str((await within(question.future)).error)
+            number, question = link.book.register(Read(0, "v", []), False, asyncio.get_running_loop())
+            link._receive(link.peer, unreadable(Rows(number, [], unfilled("v"))))
             with pytest.raises(SqlError, match="the worker's answer cannot be read: the body of packet 0 of sender 0"):
-                await within(asked.future)
+                await within(question.future)
             assert (await link.change(insert(1))).seq == 1 and len(nursery.children) == 1
 
     run(test)
 
 
-@pytest.mark.parametrize("said", [Wrote(1, ()), Migrated(0, ()), None])
-def test_a_worker_is_replaced_that_says_what_cannot_be_read(tmp_path: Path, said: Packet | None) -> None:
-    """It is not known what it has done: so what is under way is sent to the next worker, which knows."""
+@pytest.mark.parametrize("message", [Wrote(1, ()), Migrated(0, ()), None])
+def test_a_worker_that_sends_an_unreadable_message_is_replaced(tmp_path: Path, message: Packet | None) -> None:
+    """It is unknown which changes the worker has made, so those in flight are sent to the next worker, which knows."""
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             assert link.peer is not None
             change = asyncio.ensure_future(link.change(insert(1)))
-            link._take_item(link.peer, WireError("no message") if said is None else unreadable(said))
+            link._receive(link.peer, WireError("no message") if message is None else unreadable(message))
             assert (await within(change)).seq == 1 and len(nursery.children) == 2
             assert [c["values"] for c in commits(nursery.config.shard_dir)] == [[1]]
 
@@ -215,7 +215,7 @@ def unreadable(body: Packet) -> wire.Item:
     return item
 
 
-def test_a_replaced_incarnation_is_not_listened_to(tmp_path: Path) -> None:
+def test_messages_of_a_replaced_incarnation_are_dropped(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             nursery.children[0].kill()
@@ -238,11 +238,11 @@ def test_closing_ends_the_worker_and_fails_what_waits(tmp_path: Path) -> None:
             waiting = asyncio.create_task(link.change(insert(1)))
             await asyncio.sleep(0)
             await link.close()
-            with pytest.raises(WorkerGone, match="closed"):
+            with pytest.raises(WorkerUnavailable, match="closed"):
                 await within(waiting)
             os.kill(nursery.children[0].pid, signal.SIGCONT)
             assert await asyncio.to_thread(nursery.children[0].wait, 20) == 0
-            with pytest.raises(WorkerGone, match="closed"):
+            with pytest.raises(WorkerUnavailable, match="closed"):
                 await link.change(insert(2))
 
     run(test)

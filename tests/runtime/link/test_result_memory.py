@@ -1,4 +1,4 @@
-"""Room for large results, and results that are collected from pieces."""
+"""The memory limit of large results, and results that are collected in chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.errors import result_gone
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.result_memory import ResultMemory
 
@@ -26,7 +26,7 @@ async def turns(n: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_who_finds_no_room_waits_in_order() -> None:
+def test_results_that_do_not_fit_wait_in_order() -> None:
     async def test() -> None:
         room, leases, order = ResultMemory(1_000), dict.fromkeys(range(4)), list[int]()
 
@@ -38,7 +38,7 @@ def test_who_finds_no_room_waits_in_order() -> None:
 
         tasks = [asyncio.ensure_future(ask(n)) for n in range(4)]
         await turns()
-        assert order == [0, 1] and room.taken == 600, "a quarter is left to small ones"
+        assert order == [0, 1] and room.reserved == 600, "a quarter is left to small ones"
         leases[1] = None
         gc.collect()
         await turns()
@@ -52,7 +52,7 @@ def test_who_finds_no_room_waits_in_order() -> None:
     run(test())
 
 
-def test_small_ones_do_not_wait_behind_large_ones() -> None:
+def test_small_results_do_not_wait_behind_large_ones() -> None:
     async def test() -> None:
         room = ResultMemory(1_000)
         first, second, small = room.lease(), room.lease(), room.lease()
@@ -60,28 +60,28 @@ def test_small_ones_do_not_wait_behind_large_ones() -> None:
         waiting = asyncio.ensure_future(second.cover(700))
         await turns()
         await small.cover(50)
-        assert not waiting.done() and room.taken == 750
+        assert not waiting.done() and room.reserved == 750
         waiting.cancel()
         await turns()
         del first, small
         gc.collect()
-        assert room.taken == 0
+        assert room.reserved == 0
 
     run(test())
 
 
-def test_one_larger_than_the_room_has_it_alone() -> None:
+def test_a_result_larger_than_the_limit_has_the_memory_alone() -> None:
     async def test() -> None:
         room = ResultMemory(1_000)
         lease = room.lease()
         await lease.cover(5_000)
-        assert room.taken == 5_000 == lease.nbytes
+        assert room.reserved == 5_000 == lease.nbytes
 
     run(test())
 
 
 def test_parts_of_one_result_do_not_wait_for_each_other() -> None:
-    """Two results of three parts each: whose first part has room gets the others."""
+    """Two results of three parts each: once the first part has memory, the other parts do not wait."""
     async def test() -> None:
         room, ended = ResultMemory(1_000), list[int]()
 
@@ -97,7 +97,7 @@ def test_parts_of_one_result_do_not_wait_for_each_other() -> None:
     run(test())
 
 
-def test_who_goes_away_while_it_is_let_in_takes_nothing() -> None:
+def test_a_result_cancelled_at_its_turn_reserves_nothing() -> None:
     async def test() -> None:
         room = ResultMemory(1_000)
         first, second = room.lease(), room.lease()
@@ -108,33 +108,33 @@ def test_who_goes_away_while_it_is_let_in_takes_nothing() -> None:
         gc.collect()  # its turn has come
         waiting.cancel()
         await turns()
-        assert room.taken == 0
+        assert room.reserved == 0
 
     run(test())
 
 
-# ------------------------------------------------------------------ pieces
-def piece(request: int, rows: range, left: int) -> Rows:
+# ------------------------------------------------------------------ chunks
+def chunk(request: int, rows: range, left: int) -> Rows:
     return Rows(request, pa.table({"c0": list(rows), "__key": [0] * len(rows)}), left=left)
 
 
-def test_pieces_are_asked_for_one_by_one_and_are_the_whole() -> None:
+def test_chunks_are_requested_one_by_one_and_joined() -> None:
     async def test() -> None:
-        room, asked = ResultMemory(10_000), list[NextRows]()
+        room, requested = ResultMemory(10_000), list[NextRows]()
 
         async def more(body: NextRows) -> Rows:
-            asked.append(body)
-            return piece(9, range(10 * len(asked), 10 * len(asked) + 10), 30 - 10 * len(asked))
+            requested.append(body)
+            return chunk(9, range(10 * len(requested), 10 * len(requested) + 10), 30 - 10 * len(requested))
 
         lease = room.lease()
-        whole = await collected(piece(7, range(10), 30), more, asked.append, lease)
-        assert whole.rows.column(0).to_pylist() == list(range(40)) and whole.request == 7
-        assert asked == [NextRows(0, 7)] * 3 and lease.nbytes == whole.rows.nbytes
+        result = await collected(chunk(7, range(10), 30), more, requested.append, lease)
+        assert result.rows.column(0).to_pylist() == list(range(40)) and result.request == 7
+        assert requested == [NextRows(0, 7)] * 3 and lease.nbytes == result.rows.nbytes
 
     run(test())
 
 
-def test_who_goes_away_lets_the_worker_let_go() -> None:
+def test_a_cancelled_read_makes_the_worker_drop_the_rest() -> None:
     async def test() -> None:
         room, dropped = ResultMemory(100), list[NextRows]()
         full = room.lease()
@@ -143,7 +143,7 @@ def test_who_goes_away_lets_the_worker_let_go() -> None:
         async def more(body: NextRows) -> Rows:
             raise AssertionError("there was no room")
 
-        waiting = asyncio.ensure_future(collected(piece(7, range(10), 30), more, dropped.append, room.lease()))
+        waiting = asyncio.ensure_future(collected(chunk(7, range(10), 30), more, dropped.append, room.lease()))
         await turns()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -153,12 +153,12 @@ def test_who_goes_away_lets_the_worker_let_go() -> None:
     run(test())
 
 
-def test_the_rest_of_a_result_goes_with_its_worker() -> None:
+def test_the_rest_of_a_result_is_lost_with_its_worker() -> None:
     async def test() -> None:
         async def more(body: NextRows) -> Rows:
             return Rows(8, None, result_gone())
 
-        with pytest.raises(WorkerGone, match="run the statement again"):
-            await collected(piece(7, range(10), 30), more, lambda m: None, None)
+        with pytest.raises(WorkerUnavailable, match="run the statement again"):
+            await collected(chunk(7, range(10), 30), more, lambda m: None, None)
 
     run(test())

@@ -1,4 +1,4 @@
-"""What ended a worker twice is refused; what happened to be in flight is not."""
+"""A request that ended a worker twice is refused; a request that was only in flight is not."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from runtime.fake_worker import insert
 from runtime.processes import linked, run, within
 
 
-def test_requests_are_known_by_what_they_ask() -> None:
+def test_requests_are_identified_by_their_content() -> None:
     assert signature(Read(1, "v", [(1,)])) == signature(Read(2, "v", [(1,)]))
     assert signature(Read(1, "v", [(1,)])) != signature(Read(1, "v", [(2,)]))
 
 
-def test_a_request_is_refused_after_its_second_death_and_what_is_remembered_is_bounded() -> None:
+def test_a_request_is_refused_after_its_second_death_and_the_record_is_bounded() -> None:
     blame = WorkerDeaths()
     assert not blame and blame.refusal(Read(1, "v", [(1,)])) is None
     assert blame.note(Read(1, "v", [(1,)])) == 1 and blame.refusal(Read(9, "v", [(1,)])) is None
@@ -67,12 +67,12 @@ def test_a_question_that_ends_its_worker_twice_is_refused_and_others_are_answere
     run(test)
 
 
-def test_a_kill_from_outside_blames_nobody_that_the_worker_was_not_at(tmp_path: Path) -> None:
+def test_a_kill_blames_no_request_that_the_worker_did_not_execute(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path, doing=doing_path(tmp_path / "run", 0)) as (link, nursery):
             for _ in range(3):
                 await within(link.up())
-                os.kill(nursery.children[-1].pid, signal.SIGSTOP)  # it is at nothing
+                os.kill(nursery.children[-1].pid, signal.SIGSTOP)  # it executes no request
                 write = asyncio.create_task(link.change(insert(1)))
                 await asyncio.sleep(0)
                 nursery.children[-1].kill()
@@ -82,28 +82,28 @@ def test_a_kill_from_outside_blames_nobody_that_the_worker_was_not_at(tmp_path: 
     run(test)
 
 
-def test_a_cancelled_question_is_told_to_the_worker(tmp_path: Path) -> None:
+def test_a_cancelled_question_is_cancelled_at_the_worker(tmp_path: Path) -> None:
     async def test() -> None:
         async with linked(tmp_path) as (link, nursery):
             while not link._heart._lines:  # the worker's second line comes after its first
                 await asyncio.sleep(0)
             os.kill(nursery.children[0].pid, signal.SIGSTOP)
-            asked = asyncio.create_task(link.ask(Read(0, "v", [])))
+            question = asyncio.create_task(link.ask(Read(0, "v", [])))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-            number = next(iter(link.book.asks))
-            asked.cancel()
+            number = next(iter(link.book.questions))
+            question.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asked
+                await question
             os.kill(nursery.children[0].pid, signal.SIGCONT)
-            heard = None
-            while not heard:  # the fake worker tells what it was told
-                heard = (await within(link.ask(Inspect(0, "unwanted", str(number))))).value["unwanted"]
+            cancelled = None
+            while not cancelled:  # the fake worker reports the cancellation
+                cancelled = (await within(link.ask(Inspect(0, "unwanted", str(number))))).value["unwanted"]
 
     run(test)
 
 
-def test_what_a_worker_is_at_outlives_it(tmp_path: Path) -> None:
+def test_the_number_of_the_current_request_outlives_the_worker(tmp_path: Path) -> None:
     path = doing_path(tmp_path, 0)
     assert RequestUnderWay.last(path) is None
     doing = RequestUnderWay(path)
@@ -112,7 +112,7 @@ def test_what_a_worker_is_at_outlives_it(tmp_path: Path) -> None:
     assert RequestUnderWay.last(path) == 2**40 + 7
 
 
-def test_computing_is_told_from_being_stopped() -> None:
+def test_a_computing_process_is_distinguished_from_a_stopped_one() -> None:
     pid = os.fork()
     if not pid:
         while True:

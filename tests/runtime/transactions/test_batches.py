@@ -1,5 +1,5 @@
-"""Statements over several workers of many clients at one time, which go together: each is whole or not at all by
-itself, is done once, and fails for its own sake only, while workers die."""
+"""Concurrent statements over several workers share groups while workers die: each is atomic, is done once, and fails
+only for its own error."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ class Crowd:
     async def check(self) -> None:
         for table, key in (("plain", "id"), ("named", "name")):
             rows = await self.db.sql(f"SELECT tag, {key} FROM {table}")
-            want = sorted(((tag, k) for tag, keys in self.done[table].items() for k in keys), key=str)
-            assert rows == want, f"{table}: {set(rows) ^ set(want)}"
-            taken = {k for _, k in rows}
+            expected = sorted(((tag, k) for tag, keys in self.done[table].items() for k in keys), key=str)
+            assert rows == expected, f"{table}: {set(rows) ^ set(expected)}"
+            stored = {k for _, k in rows}
             for keys in self.failed[table]:
-                assert taken & set(keys) or len(set(keys)) < len(keys), f"{keys} failed for nothing"
+                assert stored & set(keys) or len(set(keys)) < len(keys), f"{keys} failed for nothing"
         assert dict(await self.db.sql("SELECT id, n FROM counts")) == {i: self.counted[i] for i in range(COUNTED)}
 
 
-def test_many_at_a_time_while_workers_die(tmp_path: Path) -> None:
+def test_concurrent_statements_while_workers_die(tmp_path: Path) -> None:
     async def test() -> None:
         db, rng = Several(tmp_path, 3), random.Random(5)
         crowd = Crowd(db, rng)
@@ -90,7 +90,7 @@ def test_many_at_a_time_while_workers_die(tmp_path: Path) -> None:
     run(test, 200)
 
 
-def test_what_goes_together_is_known_to_be_short() -> None:
+def test_statements_that_may_share_a_group() -> None:
     catalog = DictCatalog()
     catalog.run("CREATE TABLE plain (id INT PRIMARY KEY, tag INT)")
     catalog.run("CREATE TABLE named (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
@@ -98,8 +98,8 @@ def test_what_goes_together_is_known_to_be_short() -> None:
 
     def of(text: str) -> tuple[bool, bool]:
         (statement,) = catalog.run(text)
-        found = routed(statement, plain if statement.table == "plain" else named, 3, AutoIncrementValues(), 0)
-        return found.few, found.distinct
+        write = routed(statement, plain if statement.table == "plain" else named, 3, AutoIncrementValues(), 0)
+        return write.few, write.distinct
 
     assert of("INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3)")[0]
     assert of("UPDATE plain SET tag = 1 WHERE id IN (1, 2, 3)")[0]

@@ -1,6 +1,6 @@
-"""Statements over several shards under random schedules and crashes: whole at all workers or at none, and what was told
-is true; what was worked out of a statement is still so when it is done.  Workers here are models that keep what
-`Prepare`, `Write` and `Decide` promise to keep."""
+"""Statements over several shards under random schedules and crashes: each is done at all workers or at none, and its
+reported outcome is true.  A statement's plan is still valid when it is executed.  Workers are models that follow the
+rules of `Prepare`, `Write` and `Decide`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
@@ -26,7 +26,7 @@ from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import PlannedOutcome, RoutedWrites
 
-TAKEN = SqlError(1062, "23000", "taken")
+DUPLICATE = SqlError(1062, "23000", "a duplicate")
 
 
 def table_of(name: str) -> str:
@@ -34,8 +34,8 @@ def table_of(name: str) -> str:
 
 
 def does(name: str) -> Delete:
-    """A statement is a Delete with a "condition", the name that says what it does, or a Move, which says how much its
-    worker had of the table when it was worked out."""
+    """A statement: a Delete whose "condition" is a name that says what it does.  A planned one is a Move, which has the
+    number of its worker's rows of the table at the time of the plan."""
     return Delete(table_of(name), name)
 
 
@@ -44,7 +44,7 @@ def name_of(statement: Any) -> str:
 
 
 class Shard:
-    """What a worker has on disk."""
+    """The durable state of a worker."""
 
     def __init__(self, number: int):
         self.number = number
@@ -52,7 +52,7 @@ class Shard:
         self.prepared: dict[str, tuple[Any, int]] = {}
         self.decided: set[str] = set()
         self.done: dict[int, Wrote] = {}
-        self.last = self.full = 0  # so often its disk will be
+        self.last = self.full = 0  # how often its disk will be full
         self.damaged = False
 
     def hello(self) -> Hello:
@@ -62,7 +62,7 @@ class Shard:
     def handle(self, seq: int, body: Any) -> Wrote:
         if seq in self.done:
             return self.done[seq]
-        assert seq > self.last, (seq, self.last)  # one that was withdrawn may never have come
+        assert seq > self.last, (seq, self.last)  # a withdrawn change may never arrive
         self.last = seq
         self.done[seq] = Wrote(seq, self._results(body))
         return self.done[seq]
@@ -74,18 +74,18 @@ class Shard:
                 return (WriteResult(error=SqlError(1021, "HY000", "Disk full")),)
             if body.group in self.prepared and self.damaged:
                 return (WriteResult(error=SqlError(1194, "HY000", "a file of it cannot be read")),)
-            found = self.prepared.pop(body.group, None)
-            if found is None or not body.commit:
+            prepared = self.prepared.pop(body.group, None)
+            if prepared is None or not body.commit:
                 return ()
-            return self._apply(found[0])
+            return self._apply(prepared[0])
         tables = {s.table for some, _ in self.prepared.values() for s in some}
         assert not tables or (isinstance(body, Write) and not body.group and all(
             s.table not in tables for s in body.statements)), "a change came between a Prepare and its Decide"
         fails = [f"fail at {self.number}" in name_of(s) for s in body.statements]
-        if any(fails) and isinstance(body, Write) and not body.group:  # each by itself
+        if any(fails) and isinstance(body, Write) and not body.group:  # each one alone
             self._apply([s for s, f in zip(body.statements, fails, strict=True) if not f])
         if any(fails):
-            return tuple(WriteResult(error=TAKEN) if f else WriteResult() for f in fails)
+            return tuple(WriteResult(error=DUPLICATE) if f else WriteResult() for f in fails)
         if isinstance(body, Prepare):
             self.prepared[body.group] = body.statements, body.coordinator
             return tuple(WriteResult(1) for _ in body.statements)
@@ -99,13 +99,13 @@ class Shard:
 
     def _apply(self, statements: Any) -> tuple[WriteResult, ...]:
         for s in statements:
-            assert not isinstance(s, Move) or set(s.gone) == {self.rows_of(s.table)}, "it was worked out of other rows"
+            assert not isinstance(s, Move) or set(s.gone) == {self.rows_of(s.table)}, "the plan is of other rows"
         self.rows += [name_of(s) for s in statements]
         return tuple(WriteResult(1) for _ in statements)
 
 
 class Line:
-    """A link to a shard that may die with what is on its way, or after it was done and before it was told."""
+    """A link to a shard that may die with packets in flight, or after a commit and before its answer."""
 
     def __init__(self, shard: Shard, rng: random.Random, come_back: Callable[[Line], Any], all: Sequence[Shard] = ()):
         self.shard, self._rng, self._come_back, self._all = shard, rng, come_back, all
@@ -148,11 +148,11 @@ class Line:
         self.book.changes.put(group, body, future)
         return future
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         self.book.changes.put(group, None, asyncio.get_running_loop().create_future())
 
     async def ask(self, body: Any, retry: bool = False) -> Done:
-        """What a statement comes to, at the workers that its name tells."""
+        """The plan of a statement, for the workers in its name."""
         for _ in range(self._rng.randrange(20)):
             await asyncio.sleep(0)
         await self.up()
@@ -169,16 +169,16 @@ class Line:
         flight = self.book.changes.begun(body, asyncio.get_running_loop().create_future())
         flight.sent = True
         reply = self.shard.handle(flight.seq, flight.body)
-        self.book.take(reply)
+        self.book.deliver(reply)
         return reply
 
     async def step(self, kill: float) -> None:
         if not self._up:
-            self.hello = self.shard.hello()  # said before what was in flight is sent again
+            self.hello = self.shard.hello()  # its Hello, before packets in flight are sent again
             for f in tuple(self.book.changes.flying):
                 f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
-                self.book.take(self.shard.handle(f.seq, f.body))
-            with suppress(SqlError):  # it starts once more
+                self.book.deliver(self.shard.handle(f.seq, f.body))
+            with suppress(SqlError):  # it restarts once more
                 await self._come_back(self)
                 self._up = True
             return
@@ -193,7 +193,7 @@ class Line:
                 f.sent = False
             self.lost(self.shard.number)
         elif reply is not None:
-            self.book.take(reply)
+            self.book.deliver(reply)
 
 
 @pytest.fixture(autouse=True)
@@ -202,11 +202,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("NORIA_GROUP_SEEDS", "60"))))
-def test_whole_or_not_at_all(seed: int) -> None:
+def test_statements_are_atomic_under_random_crashes(seed: int) -> None:
     async def test() -> None:
         rng = random.Random(seed)
         shards = [Shard(w) for w in range(3)]
-        ended: dict[str, set[str]] = {}  # of earlier front ends: what is known of their statements
+        ended: dict[str, set[str]] = {}  # of earlier front ends: the reported outcomes of their statements
         for epoch in range(1, 4):
             await front_end(rng, shards, epoch, ended)
         for shard in shards:
@@ -216,7 +216,7 @@ def test_whole_or_not_at_all(seed: int) -> None:
 
 
 async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: dict[str, set[str]]) -> None:
-    """One front end's life: some statements, and an end in their midst."""
+    """One front end's life: it sends some statements, and ends before all are answered."""
     groups: TwoPhaseCommits
 
     async def come_back(line: Line) -> None:
@@ -243,7 +243,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
                 at, name = rng.sample(range(3), rng.randint(1, 2)), f"{name} to {''.join(map(str, some))} "
                 tasks[name] = writes.begin(RoutedWrite({w: does(name) for w in at}, moves=True))[0], some
             elif len(some) > 1:
-                few = rng.random() < 0.8  # goes with others that wait
+                few = rng.random() < 0.8  # may share a group
                 tasks[name] = writes.begin(RoutedWrite({w: does(name) for w in some}, few=few))[0], some
             else:
                 tasks[name] = lines[some[0]].submit(Write((does(name),))), some
@@ -260,14 +260,14 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
         while not all(task.done() for task, _ in tasks.values()):
             await rng.choice(lines).step(0.1)
             await asyncio.sleep(0)
-        for line in lines:  # what is on its way, and was not waited for
+        for line in lines:  # packets in flight that nobody waits for
             for _ in range(20):
                 await line.step(0)
                 await asyncio.sleep(0)
     for name, (task, some) in tasks.items():
         ended[name] = verdict(task), set(some)
-        if ended[name][0] == "done" and isinstance(found := task.result(), GroupOutcome):
-            assert [r.affected for r in found.results] == [1 for _ in some], (name, found)
+        if ended[name][0] == "done" and isinstance(outcome := task.result(), GroupOutcome):
+            assert [r.affected for r in outcome.results] == [1 for _ in some], (name, outcome)
         task.cancel()
     await asyncio.gather(*(t for t, _ in tasks.values()), return_exceptions=True)
     if epoch == 3:
@@ -279,23 +279,23 @@ def verdict(task: asyncio.Future[Any]) -> str:
         return "unknown"
     if task.exception() is not None:
         return "failed" if isinstance(task.exception(), SqlError) else "unknown"
-    found = task.result()
-    if isinstance(found, Wrote | GroupOutcome):
-        found = found.results
-    results = [found.result] if isinstance(found, PlannedOutcome) else found
+    outcome = task.result()
+    if isinstance(outcome, Wrote | GroupOutcome):
+        outcome = outcome.results
+    results = [outcome.result] if isinstance(outcome, PlannedOutcome) else outcome
     return "failed" if any(r.error for r in results) else "done"
 
 
 def check(shards: list[Shard], ended: dict[str, Any]) -> None:
-    """Each statement of a front end that is no more is at all its workers or at none, as was told."""
-    for name, (told, some) in ended.items():
+    """Each statement of an earlier front end is at all its workers or at none, as its outcome was reported."""
+    for name, (reported, some) in ended.items():
         there = {s.number for s in shards if name in s.rows}
-        assert there in (set(), some), (name, told, there, some)
-        if told != "unknown":
-            assert bool(there) == (told == "done"), (name, told, there)
+        assert there in (set(), some), (name, reported, there, some)
+        if reported != "unknown":
+            assert bool(there) == (reported == "done"), (name, reported, there)
 
 
-def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> None:
+def test_a_part_that_a_damaged_file_prevents_is_reported_and_done_later() -> None:
     async def test() -> None:
         groups: TwoPhaseCommits
 
@@ -310,8 +310,8 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
         while not task.done():
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
-        (_, told) = task.result().all()
-        assert told.error is not None and "worker 1 does its part when it starts again" in told.error.message
+        (_, result) = task.result().all()
+        assert result.error is not None and "worker 1 does its part when it starts again" in result.error.message
         assert [s.shard.rows for s in lines] == [["a"], []] and lines[1].shard.prepared
         for damaged in (True, False):
             lines[1].shard.damaged = damaged
@@ -322,8 +322,8 @@ def test_what_a_damaged_file_keeps_from_being_done_is_told_and_done_later() -> N
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
-def test_what_a_damaged_file_keeps_from_being_done_is_done_after_two_restarts() -> None:
-    """The server starts again, which finds the file damaged; then the worker alone, with a file that is whole."""
+def test_a_part_that_a_damaged_file_prevents_is_done_after_two_restarts() -> None:
+    """The server restarts and the file is still damaged; then the worker restarts alone, with a good file."""
     async def test() -> None:
         groups: TwoPhaseCommits
         rng = random.Random(1)
@@ -345,13 +345,13 @@ def test_what_a_damaged_file_keeps_from_being_done_is_done_after_two_restarts() 
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
-def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> None:
-    """It had no graph, so it told nobody: the session took that for nobody who has to know."""
+def test_messages_of_a_part_done_before_the_graph_are_unknown() -> None:
+    """The worker had no graph, so its tick sent no messages.  Other workers may still need the rows."""
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        groups, told = TwoPhaseCommits(lines, 1), dict[int, Any]()
-        task = groups.begin({w: (does("a"),) for w in range(2)}, told=told)
+        groups, sent = TwoPhaseCommits(lines, 1), dict[int, Any]()
+        task = groups.begin({w: (does("a"),) for w in range(2)}, sent=sent)
         while not lines[0].shard.decided:
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
@@ -360,14 +360,14 @@ def test_whom_a_worker_told_that_did_its_part_as_all_came_up_is_not_known() -> N
             await lines[1].step(0)
             await asyncio.sleep(0)
         assert [line.shard.rows for line in lines] == [["a"], ["a"]]
-        assert told == {0: (), 1: None}
+        assert sent == {0: (), 1: None}
 
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 3])
-def test_who_waits_goes_together(wrong: int) -> None:
-    """One group for all, but for those that have an error: these once more by themselves, and all others once more."""
+def test_waiting_statements_share_a_group(wrong: int) -> None:
+    """One group for all.  If some have errors, these run again alone, and all others run again together."""
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
@@ -384,7 +384,7 @@ def test_who_waits_goes_together(wrong: int) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
-def test_behind_a_decision_at_a_lost_worker_wait_writes_of_the_same_tables_alone() -> None:
+def test_only_writes_of_the_same_tables_wait_behind_a_decision_at_a_lost_worker() -> None:
     async def test() -> None:
         shards = [Shard(0), Shard(1)]
         groups: TwoPhaseCommits
@@ -418,7 +418,7 @@ def test_behind_a_decision_at_a_lost_worker_wait_writes_of_the_same_tables_alone
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
-def test_a_worker_that_is_gone_is_told() -> None:
+def test_a_group_fails_if_a_worker_is_unavailable() -> None:
     async def test() -> None:
         shard = Shard(0)
         line = Line(shard, random.Random(1), lambda line: None)
@@ -426,8 +426,8 @@ def test_a_worker_that_is_gone_is_told() -> None:
         groups = TwoPhaseCommits([line, lost], 1)
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
-        lost.book.fail(WorkerGone("it is gone"))
-        with pytest.raises(WorkerGone):
+        lost.book.fail(WorkerUnavailable("it has ended"))
+        with pytest.raises(WorkerUnavailable):
             await task
         assert not shard.rows
 

@@ -1,4 +1,4 @@
-"""A bulk load is at all workers or at none, whoever dies on the way: the front end with all of them, or one worker."""
+"""A bulk load is at all workers or at none, also if the front end dies with all workers, or one worker dies."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def files(path: Path, table: TableDef, first: int, rows: int) -> Ingest:
         batch = pa.record_batch([pa.array(mine, pa.int32()), pa.array(mine % 3, pa.int32())], ["id", "n"])
         made = []
         for index in (None, Index.of(table, (1,))):
-            found = pa.Table.from_batches([entries(table, index, batch)]).sort_by("key")
-            file = write_file(str(path / f"{w}-{index is None}.sst"), found.to_batches())
+            sorted_rows = pa.Table.from_batches([entries(table, index, batch)]).sort_by("key")
+            file = write_file(str(path / f"{w}-{index is None}.sst"), sorted_rows.to_batches())
             assert file is not None
             made.append((family_of(table) if index is None else index.family, (file.path,)))
         shards.append((tuple(made), len(mine)))
@@ -48,12 +48,12 @@ def files(path: Path, table: TableDef, first: int, rows: int) -> Ingest:
 
 
 async def has(db: Several, rows: int) -> None:
-    """So many rows are there, from 0 on, once what came over exchanges has been gathered anew."""
+    """Wait until the table and the view have the rows from 0 to `rows`."""
     for n in range(3):
         while await db.sql("SELECT * FROM counted WHERE n = ?", n) != [(n, len(range(n, rows, 3)))]:
             await asyncio.to_thread(os.sched_yield)
-    while (found := await db.sql("SELECT COUNT(*) FROM t")) != [(rows,)]:
-        print("counted", found)
+    while (rows_there := await db.sql("SELECT COUNT(*) FROM t")) != [(rows,)]:
+        print("counted", rows_there)
         await asyncio.to_thread(os.sched_yield)
 
 
@@ -69,8 +69,8 @@ async def begun(path: Path) -> tuple[Several, Ingest]:
     return db, files(path / "files", table, 6, 60)
 
 
-Stop = Callable[[int, Change], bool]  # of what is on its way to a worker: is this where all ends?
-STOPS: dict[str, tuple[Stop, int]] = {  # ... and how many rows there are then
+Stop = Callable[[int, Change], bool]  # whether everything ends before this change reaches its worker
+STOPS: dict[str, tuple[Stop, int]] = {  # ... and the number of rows after that
     "one is prepared": (lambda w, body: isinstance(body, Prepare) and w == 2, 6),
     "all are prepared": (lambda w, body: isinstance(body, Write), 6),
     "one of two has done it": (lambda w, body: isinstance(body, Decide) and w == 1, 66),
@@ -78,17 +78,17 @@ STOPS: dict[str, tuple[Stop, int]] = {  # ... and how many rows there are then
 
 
 @pytest.mark.parametrize("point", STOPS)
-def test_all_die_between_two_steps(tmp_path: Path, point: str) -> None:
+def test_all_processes_die_between_two_steps(tmp_path: Path, point: str) -> None:
     stop, rows = STOPS[point]
 
     async def test() -> None:
         db, load = await begun(tmp_path)
         try:
-            told = asyncio.Event()
+            stopped = asyncio.Event()
             for link in db.links:
-                _stopped(link, stop, told)
+                _stopped(link, stop, stopped)
             loading = asyncio.ensure_future(db.link.change(load))
-            await within(told.wait(), 30)
+            await within(stopped.wait(), 30)
             while db.links[0].book.changes.flying or any(not link.settled() for link in db.links[1:]):
                 await asyncio.to_thread(os.sched_yield)
             await db.die()
@@ -108,13 +108,13 @@ def test_all_die_between_two_steps(tmp_path: Path, point: str) -> None:
     run(test, 200)
 
 
-def _stopped(link: Any, stop: Stop, told: asyncio.Event) -> None:
-    """What is to be stopped is never sent, and nobody is told of a decision from then on."""
+def _stopped(link: Any, stop: Stop, stopped: asyncio.Event) -> None:
+    """Never send the change that is to be stopped, nor any decision after it."""
     submit = link.submit
 
     def lost(body: Change) -> Any:
-        if stop(link.worker, body) or (told.is_set() and isinstance(body, Decide)):
-            told.set()
+        if stop(link.worker, body) or (stopped.is_set() and isinstance(body, Decide)):
+            stopped.set()
             return asyncio.get_running_loop().create_future()
         return submit(body)
 
@@ -142,7 +142,7 @@ def test_a_worker_dies_under_a_load(tmp_path: Path, worker: int) -> None:
     run(test, 200)
 
 
-def test_what_one_cannot_take_no_worker_has(tmp_path: Path) -> None:
+def test_a_load_that_one_worker_rejects_is_at_none(tmp_path: Path) -> None:
     async def test() -> None:
         db, load = await begun(tmp_path)
         try:

@@ -1,4 +1,4 @@
-"""A session reads what it wrote, of several workers; also where its rows come back to the worker that it wrote at."""
+"""A session reads its own writes from several workers, even if the rows return to the worker that it wrote to."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ READ = ("SELECT p.id, p.score, v.who FROM posts p LEFT JOIN votes v ON v.post = 
 
 
 class Line:
-    """A worker that has heard nothing by itself, and answers every question."""
+    """A worker that has received no messages, and answers every question."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     def heard(self, worker: int) -> int:
         return 0
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
         assert isinstance(body, Inspect)
-        self.asked.append((body.what, body.argument))
+        self.requests.append((body.what, body.argument))
         return Done(0)
 
 
-def test_beyond_one_exchange_rows_come_back_to_who_sent_them() -> None:
-    """Nobody waited for them: a session read of the worker that it had written at what was there before."""
+def test_beyond_one_exchange_rows_return_to_their_sender() -> None:
+    """Without the wait, a session that reads from the worker that it wrote to would read the old rows."""
     lines = [Line(), Line()]
     own = ReadYourWrites(lines)
     writes = own.wrote({0: ((1, 5),)})
-    assert own.has(0, 1, writes), "of one exchange, what it sent is another's"
+    assert own.has(0, 1, writes), "over one exchange, its rows belong to another worker"
     assert not own.has(1, 1, writes) and not own.has(0, 2, writes)
     asyncio.run(own.catch_up(writes, 2, (0,)))
-    assert lines[0].asked == [("caught up", "2 ")] and own.has(0, 2, writes)
+    assert lines[0].requests == [("caught up", "2 ")] and own.has(0, 2, writes)
     asyncio.run(own.catch_up(writes, 1, (0, 1)))
-    assert len(lines[0].asked) == 1 and lines[1].asked == [("heard", "0:5")]
+    assert len(lines[0].requests) == 1 and lines[1].requests == [("heard", "0:5")]
 
 
-def test_a_replica_knows_it_too() -> None:
+def test_a_replica_tracks_own_writes() -> None:
     replica = Replica(1, 2)
     replica.routes.learn([("far", (0,), 2), ("near", (0,), 1)])
     writes = {0: (1, ((1, 5),))}
@@ -63,8 +63,8 @@ def test_a_replica_knows_it_too() -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_what_comes_back_is_read(tmp_path: Path, workers: int) -> None:
-    """A vote goes to its post, and from there to the view: at the worker at which it was written."""
+def test_rows_that_return_to_their_writer_are_read(tmp_path: Path, workers: int) -> None:
+    """A vote is sent to its post, and from there to the view, on the worker to which it was written."""
     numbers = np.arange(100)
     owner, *_ = numbers[shard_of([numbers], [INT], workers) == 1].tolist()
 
@@ -80,9 +80,9 @@ def test_what_comes_back_is_read(tmp_path: Path, workers: int) -> None:
             session = several.sessions.connect(Client("u", "", 1, "localhost", False, True))
             for n in range(ROUNDS):
                 await answered(session, f"INSERT INTO votes VALUES ({n % 8}, 1, {n})")
-                found = await answered(session, READ.format(owner))
-                assert sorted(r[2] for r in found.rows if r[2] is not None) == list(range(n + 1)), n
-            assert several.link.routes.depth_of("seen") > 1, "that is what is tried here"
+                answer = await answered(session, READ.format(owner))
+                assert sorted(r[2] for r in answer.rows if r[2] is not None) == list(range(n + 1)), n
+            assert several.link.routes.depth_of("seen") > 1, "the test needs two exchanges"
         finally:
             await several.stop()
 
@@ -97,9 +97,9 @@ async def answered(session: Any, text: str) -> Any:
     return await answer if asyncio.iscoroutine(answer) or asyncio.isfuture(answer) else answer
 
 
-def test_what_was_published_before_all_workers_were_lost_is_not_read(tmp_path: Path) -> None:
-    """The worker that is written at has no state yet and tells nobody; the one that is read from had still published
-    what its last life knew, and applications that have its memory attached asked nobody else."""
+def test_views_published_before_all_workers_were_lost_are_not_read(tmp_path: Path) -> None:
+    """The written worker has no state yet and sends no messages.  The read worker's last life has published old rows,
+    and applications that attach its memory read them without a request."""
     numbers = np.arange(1, 100)
     whose = shard_of([numbers], [INT], 2)
     owner, post = int(numbers[whose == 1][0]), int(numbers[whose == 0][0])
@@ -125,7 +125,7 @@ def test_what_was_published_before_all_workers_were_lost_is_not_read(tmp_path: P
                 await asyncio.sleep(0)
             await several.link.up()
             await answered(writer, f"UPDATE posts SET score = 7 WHERE id = {post}")
-            assert attached.lookup((owner,)) is None, "a miss: the server is asked"
+            assert attached.lookup((owner,)) is None, "a miss: the server must answer"
             for session in (writer, other):
                 assert (await answered(session, read)).rows == [(owner, 7)]
             assert attached.lookup((owner,)) == [(owner, 7)]

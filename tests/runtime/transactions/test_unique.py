@@ -18,19 +18,19 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.transactions import unique
 from noria.runtime.transactions.unique import UniqueIndexCheck
 from noria.storage.online import comparing
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False), Column("a", INT)), (0,), (), 1)
-WANTED = TableDef("t", T.columns, (0,), (IndexDef("u", (1,), True),), 1)
+TARGET = TableDef("t", T.columns, (0,), (IndexDef("u", (1,), True),), 1)
 WORKERS = 3
 
 
 class Worker:
-    """A store behind a link; between an answer and whoever asked others have their turns."""
+    """A store behind a link; clients write between an answer and its receipt."""
 
     def __init__(self, path: Path, tables: Tables):
         self.store, self.tables, self.seq = RocksStore(str(path), PlainSymbols()), tables, 0
@@ -49,11 +49,11 @@ class Worker:
         assert result.error is None
 
     def put(self, id: int, a: int | None) -> None:
-        self.take(id)
+        self.remove(id)
         self.rows[id] = a
         self.write(Insert("t", (0, 1), [(id, a)]))
 
-    def take(self, id: int) -> None:
+    def remove(self, id: int) -> None:
         self.rows.pop(id, None)
         self.write(Delete("t", call("eq", col(0, INT), const(id, INT))))
 
@@ -62,7 +62,7 @@ class Worker:
         if self.lost and retry:
             await asyncio.Event().wait()  # its next life
         if self.lost:
-            raise WorkerGone("it has ended")
+            raise WorkerUnavailable("it has ended")
         try:
             reply = Done(0, self.store.entries(body.table, body.columns, body.what, body.given))
         except SqlError as error:
@@ -72,7 +72,7 @@ class Worker:
 
 
 class Tables:
-    """Values of 0 to 199, that no two rows have but for those that are moving from one worker to another."""
+    """Values from 0 to 199.  Two rows have the same value only while it moves between workers."""
 
     def __init__(self, path: Path, seed: int):
         self.chance, self.still, self.twice = random.Random(seed), False, None
@@ -83,19 +83,19 @@ class Tables:
 
     twice: int | None
 
-    def others(self, asked: str) -> None:
-        """What clients do meanwhile."""
+    def others(self, what: str) -> None:
+        """Let clients write meanwhile."""
         for _ in range(0 if self.still else self.chance.randrange(4)):
             self.step()
 
     def step(self) -> None:
         value = self.chance.randrange(200)
         if value in self.moving:  # the other half of a statement
-            self.workers[self.moving.pop(value)].take(value)
+            self.workers[self.moving.pop(value)].remove(value)
         elif (w := self.holder(value)) is None:
             self.workers[self.chance.randrange(WORKERS)].put(value, value)
         elif self.chance.random() < 0.5:
-            self.workers[w].take(value)
+            self.workers[w].remove(value)
         else:
             self.moving[value] = w
             self.workers[(w + 1) % WORKERS].put(value, value)
@@ -104,7 +104,7 @@ class Tables:
         return next((w for w in range(WORKERS) if self.workers[w].rows.get(value, -1) == value), None)
 
     def repeat(self, value: int) -> None:
-        """Two workers have it from now on."""
+        """From now on two workers have the value."""
         self.moving.pop(value, None)
         for w in (0, 1):
             self.workers[w].put(1000 + w, value)
@@ -113,7 +113,7 @@ class Tables:
     @asynccontextmanager
     async def nothing_written(self) -> AsyncIterator[None]:
         for value in list(self.moving):  # groups end first
-            self.workers[self.moving.pop(value)].take(value)
+            self.workers[self.moving.pop(value)].remove(value)
         self.still = True
         try:
             yield
@@ -122,11 +122,11 @@ class Tables:
 
     async def compare(self) -> None:
         for w in self.workers:
-            fitting = w.store.begin_fitting(WANTED)
+            fitting = w.store.begin_fitting(TARGET)
             while not fitting.step(7):
                 self.others("fit")
-        asked: Any = self.workers
-        index = UniqueIndexCheck(asked, WANTED, (1,))
+        links: Any = self.workers
+        index = UniqueIndexCheck(links, TARGET, (1,))
         await index.compare(self.nothing_written)
         async with self.nothing_written():
             await index.end()
@@ -144,41 +144,41 @@ def test_rows_that_move_are_no_duplicates(tmp_path: Path, seed: int) -> None:
     tables = Tables(tmp_path, seed)
     asyncio.run(tables.compare())
     for w in tables.workers:
-        w.store.alter_table(WANTED)
+        w.store.alter_table(TARGET)
         w.set_recipe()
         w.store.close()
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_value_that_two_workers_have_is_found_whenever_it_comes(tmp_path: Path, seed: int) -> None:
+def test_a_duplicate_is_detected_whenever_it_is_written(tmp_path: Path, seed: int) -> None:
     tables = Tables(tmp_path, seed)
-    after, step, asked = tables.chance.randrange(120), tables.others, 0
+    after, step, steps = tables.chance.randrange(120), tables.others, 0
 
     def meanwhile(what: str) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal steps
+        steps += 1
         step(what)
-        if asked >= after and tables.twice is None and not tables.still:
+        if steps >= after and tables.twice is None and not tables.still:
             tables.repeat(300 + tables.chance.randrange(3))
 
     tables.others = meanwhile
     with pytest.raises(SqlError) as e:
         asyncio.run(tables.compare())
-        assert tables.twice is None, "it was not found"
+        assert tables.twice is None, "it was not detected"
         raise SqlError(1062, "", "it came too late")
     assert e.value.code == 1062, e.value
     assert tables.twice is None or str(tables.twice) in e.value.message
 
 
 @pytest.mark.parametrize("what", ["look again", "end"])
-def test_nobody_waits_for_a_worker_that_is_lost(tmp_path: Path, what: str) -> None:
-    """It is compared again from the start when the lost one is there, since that has looked at nothing: it was waited
-    for while nothing was written."""
+def test_the_check_does_not_wait_for_a_lost_worker(tmp_path: Path, what: str) -> None:
+    """The check waited for the lost worker while all writes were paused.  The next check begins from the start, since
+    the restarted worker has checked no rows."""
     tables = Tables(tmp_path, 1)
 
-    def lost(asked: str) -> None:
-        if asked == "within" and what == "look again":
-            tables.repeat(300)  # what was told of it is looked at while nothing is written
+    def lost(step: str) -> None:
+        if step == "within" and what == "look again":
+            tables.repeat(300)  # the reported value is checked again while nothing is written
         tables.workers[2].lost |= tables.still
 
     async def compare() -> None:
@@ -190,33 +190,33 @@ def test_nobody_waits_for_a_worker_that_is_lost(tmp_path: Path, what: str) -> No
     asyncio.run(compare())
 
 
-def test_what_nobody_looked_at_is_no_answer(tmp_path: Path) -> None:
+def test_a_worker_that_has_checked_no_rows_does_not_answer(tmp_path: Path) -> None:
     tables = Tables(tmp_path, 1)
     worker = tables.workers[0]
     for what in ("noted", "edge"):
         with pytest.raises(SqlError) as e:
-            worker.store.entries(WANTED, (1,), what, ())
+            worker.store.entries(TARGET, (1,), what, ())
         assert e.value.code == 1412
-    worker.store.begin_fitting(WANTED)
+    worker.store.begin_fitting(TARGET)
     fitting = worker.store.table("t").fitting
     assert fitting is not None
     while not fitting.step(50):
         pass
     with pytest.raises(SqlError) as e:
-        worker.store.entries(WANTED, (1,), "noted", ())
+        worker.store.entries(TARGET, (1,), "noted", ())
     assert e.value.code == 1412
 
 
-def test_more_is_written_than_can_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends the change, and no write."""
+def test_writes_that_are_faster_than_the_comparison_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change fails; writes do not."""
     monkeypatch.setattr(comparing, "COMPARED_NOTED", 5)
     tables = Tables(tmp_path, 1)
     worker = tables.workers[0]
-    fitting = worker.store.begin_fitting(WANTED)
+    fitting = worker.store.begin_fitting(TARGET)
     while not fitting.step(50):
         pass
-    worker.store.entries(WANTED, (1,), "begin", ())
+    worker.store.entries(TARGET, (1,), "begin", ())
     for n in range(500, 510):
         worker.put(n, n)
     with pytest.raises(SqlError, match="written faster than they can be compared"):
-        worker.store.entries(WANTED, (1,), "noted", ())
+        worker.store.entries(TARGET, (1,), "noted", ())

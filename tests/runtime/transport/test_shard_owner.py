@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.runtime.transport import wire
 from noria.runtime.transport.shard_owner import Fence, Fenced, LockBusy, Process, ShardOwner
+from noria.runtime.worker.worker_main import WorkerConfig
 from runtime.processes import DEADLINE_S, config, finish, spawn
 
 HOLDER = """
@@ -104,33 +106,35 @@ def test_one_front_end_a_directory_and_epochs_that_grow(tmp_path: Path) -> None:
         Claim(tmp_path / "none")
 
 
-def test_a_worker_that_hears_nothing_ends_by_its_lease_and_frees_the_lock(tmp_path: Path) -> None:
-    """A front end that is connected and reads, but is stuck."""
-    what = config(tmp_path, lease_ms=500)
+@contextmanager
+def connected(what: WorkerConfig) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """A worker process, and its connection to a front end that sends nothing."""
     with socket.socket(socket.AF_UNIX) as front:
         front.bind(wire.socket_path(what.endpoint))
         front.listen()
         child = spawn(what)
         connection, _ = front.accept()
+        with connection:
+            yield child, connection
+
+
+def test_a_worker_that_receives_nothing_ends_with_its_lease_and_frees_the_lock(tmp_path: Path) -> None:
+    """A front end that is connected and reads, but is stuck."""
+    what = config(tmp_path, lease_ms=500)
+    with connected(what) as (child, _):
         code, said, _ = finish(child)
-        connection.close()
     assert (code, said) == (0, "lease")
     ShardOwner(what.shard_dir, epoch=1, wait_ms=0).release()
 
 
-def test_a_worker_whose_front_end_is_gone_ends_at_once(tmp_path: Path) -> None:
-    what = config(tmp_path, lease_ms=60_000)
-    with socket.socket(socket.AF_UNIX) as front:
-        front.bind(wire.socket_path(what.endpoint))
-        front.listen()
-        child = spawn(what)
-        connection, _ = front.accept()
+def test_a_worker_whose_front_end_is_lost_ends_at_once(tmp_path: Path) -> None:
+    with connected(config(tmp_path, lease_ms=60_000)) as (child, connection):
         connection.recv(1)
         connection.close()
         code, said, _ = finish(child)
     assert code == 0 and "front end" in said
 
 
-def test_a_worker_without_a_front_end_says_so(tmp_path: Path) -> None:
+def test_a_worker_without_a_front_end_reports_it(tmp_path: Path) -> None:
     code, _, err = finish(spawn(config(tmp_path)))
     assert code == 1 and "StoreError" in err and "--cluster-host" in err and str(tmp_path) in err

@@ -1,4 +1,4 @@
-"""The wire form: what goes in comes out whatever the cuts, and broken bytes are errors, not crashes."""
+"""The wire format: messages are decoded unchanged however the stream is cut, and invalid bytes raise errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_messages_survive_any_cuts(cuts: list[int]) -> None:
     assert got == messages()
 
 
-def test_arrow_data_comes_out_aligned() -> None:
+def test_decoded_arrow_data_is_aligned() -> None:
     [got] = FrameDecoder().feed(wire.encode(Envelope(1, 0, 0, Rows(1, pa.table({"x": np.arange(5000)})))))
     assert isinstance(got, Envelope) and isinstance(got.body, Rows)
     column = got.body.rows["x"].chunk(0).to_numpy()
@@ -58,18 +58,18 @@ def test_arrow_data_comes_out_aligned() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1_000, 20_000])
-def test_a_table_comes_out_as_it_went_in(rows: int) -> None:
+def test_a_table_is_decoded_unchanged(rows: int) -> None:
     table = pa.table([pa.array([None, *range(rows)][:rows], pa.int64()), pa.array(["ä"] * rows, pa.large_string())],
                      names=["a", "a"])
     sent = wire.encode(Envelope(1, 0, 0, Rows(1, table)))
     [got] = FrameDecoder().feed(sent)
     assert isinstance(got, Envelope) and got.body.rows.equals(table)
-    assert (wire.HEADER.unpack_from(sent)[3] == 0) == (rows <= 1_000)  # in one piece
+    assert (wire.HEADER.unpack_from(sent)[3] == 0) == (rows <= 1_000)  # without separate buffers
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20_000])
 @pytest.mark.parametrize("texts", [None, [], ["a", "", "ä\U0001f600"], ["x" * 20_000]])
-def test_a_parcel_comes_out_as_it_went_in(rows: int, texts: list[str] | None) -> None:
+def test_encoded_rows_are_decoded_unchanged(rows: int, texts: list[str] | None) -> None:
     columns = np.arange(3 * rows).reshape(3, rows)[::-1]  # not contiguous
     shown = None if texts is None else pa.array(texts, pa.large_string())
     sent = ExchangeDelta(4, EncodedRows(columns, -np.arange(rows), shown))
@@ -81,7 +81,7 @@ def test_a_parcel_comes_out_as_it_went_in(rows: int, texts: list[str] | None) ->
     assert got.rows.columns.shape == (3, rows) and got.rows.texts == shown
 
 
-def test_a_definition_of_a_table_is_one_object_however_often_it_comes() -> None:
+def test_a_table_definition_is_decoded_to_one_object() -> None:
     table = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), table_id=7)
     first, second = (pickle.loads(pickle.dumps(t)) for t in (table, replace(table)))
     assert first is second and first == table and first is not table
@@ -94,7 +94,7 @@ def test_an_answer_that_cannot_be_encoded_is_an_error_of_its_request() -> None:
     assert item.body.request == 17 and item.body.error is not None and "complex" in item.body.error.message
 
 
-def test_an_unreadable_body_leaves_the_next_message_whole() -> None:
+def test_an_unreadable_body_leaves_the_next_message_intact() -> None:
     good = Envelope(1, -1, 4, Inspect(1, "stats"))
     bad = bytearray(wire.encode(good))
     bad[-1] = 0x00
@@ -109,16 +109,16 @@ def test_an_unreadable_body_leaves_the_next_message_whole() -> None:
     (lambda b: b[:32] + b"\xff" * 8 + b[40:], "is announced"),
 ])
 def test_bytes_that_are_no_message(damage: object, says: str) -> None:
-    whole = wire.encode(Envelope(1, -1, 4, Inspect(1, "stats")))
+    message = wire.encode(Envelope(1, -1, 4, Inspect(1, "stats")))
     with pytest.raises(WireError, match=says):
-        FrameDecoder().feed(damage(whole))
+        FrameDecoder().feed(damage(message))
 
 
 def test_random_bytes_never_do_more_than_raise() -> None:
     rng = random.Random(seed())
-    whole = b"".join(map(encoded, messages()))
+    stream = b"".join(map(encoded, messages()))
     for _ in range(300):
-        damaged = bytearray(whole)
+        damaged = bytearray(stream)
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:

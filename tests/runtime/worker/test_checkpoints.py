@@ -1,5 +1,5 @@
-"""A checkpoint of a worker that serves, and a crash after it: the states come back with what was written since, and are
-what recomputation gives; where a write is not recorded, none comes back."""
+"""A checkpoint of a serving worker, and a crash after it: the states are restored with the rows written since, and
+equal recomputation.  If a write is not recorded, no state is restored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def db(tmp_path: Path) -> Iterator[Db]:
 
 
 def save(db: Db) -> None:
-    """A checkpoint, as a worker makes it between its turns."""
+    """Make a checkpoint, as a worker does between its turns."""
     with pytest.MonkeyPatch.context() as now:
         now.setattr(checkpoints, "CHECKPOINT_BYTES", -1)
         now.setattr(checkpoints, "CHECKPOINT_SHARE", -1)
@@ -57,7 +57,7 @@ def save(db: Db) -> None:
 
 
 def crash(db: Db, at: Path) -> Db:
-    """What a kill at this moment leaves, opened."""
+    """Open a copy of the files as a kill at this moment would leave them."""
     shutil.copytree(db.path, at)
     after = Db.__new__(Db)
     after.path, after.notes = at, []
@@ -79,7 +79,7 @@ def write(db: Db, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_states_come_back_with_what_was_written_since(db: Db, tmp_path: Path, number: int) -> None:
+def test_states_are_restored_with_the_rows_written_since(db: Db, tmp_path: Path, number: int) -> None:
     rng = random.Random(f"{SOME} {number}")
     for _ in range(rng.randrange(3)):
         write(db, rng)
@@ -88,7 +88,7 @@ def test_states_come_back_with_what_was_written_since(db: Db, tmp_path: Path, nu
         write(db, rng)
     after = crash(db, tmp_path / "after")
     try:
-        assert given(after) >= 6
+        assert restored_states(after) >= 6
         assert after.rows() == db.rows()
         validate(after.worker.engine)
         for _ in range(10):
@@ -107,7 +107,7 @@ def test_one_crash_after_another(db: Db, tmp_path: Path) -> None:
                 write(lives[-1], rng)
             lives.append(crash(lives[-1], path / f"life {life}"))
             lives[-1].worker.checkpoint()  # its first turn
-            assert given(lives[-1]) >= 6, f"life {life} has built its states from the tables"
+            assert restored_states(lives[-1]) >= 6, f"life {life} has built its states from the tables"
             assert lives[-1].rows() == lives[-2].rows()
             validate(lives[-1].worker.engine)
             if life == 2:
@@ -117,8 +117,8 @@ def test_one_crash_after_another(db: Db, tmp_path: Path) -> None:
             some.close()
 
 
-def given(db: Db) -> int:
-    """How many states the worker has restored when it started."""
+def restored_states(db: Db) -> int:
+    """The number of states that the worker has restored at its start."""
     restored: int = db.worker.engine.restored
     return restored
 
@@ -158,19 +158,19 @@ def test_a_commit_without_a_record_leaves_a_gap(db: Db, tmp_path: Path, monkeypa
     db.sql("UPDATE posts SET x = 2 WHERE id = 1")
     after = crash(db, tmp_path / "after")
     try:
-        assert given(after) == 0 and after.rows() == db.rows()
+        assert restored_states(after) == 0 and after.rows() == db.rows()
     finally:
         after.close()
     save(db)
     db.sql("UPDATE posts SET x = 3 WHERE id = 1")
     again = crash(db, tmp_path / "again")
     try:
-        assert given(again) >= 6 and again.rows() == db.rows()
+        assert restored_states(again) >= 6 and again.rows() == db.rows()
     finally:
         again.close()
 
 
-def test_a_start_that_dies_of_them_finds_none_the_next_time(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_saved_states_that_end_a_start_are_absent_at_the_next(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                            ) -> None:
     save(db)
     db.sql("UPDATE posts SET x = 1 WHERE id < 100")
@@ -183,12 +183,12 @@ def test_a_start_that_dies_of_them_finds_none_the_next_time(db: Db, tmp_path: Pa
     shutil.copytree(tmp_path / "after", after.path)  # the first one, which broke, may hold its lock
     after.open()
     try:
-        assert given(after) == 0 and after.rows() == db.rows()
+        assert restored_states(after) == 0 and after.rows() == db.rows()
     finally:
         after.close()
 
 
-def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> None:
+def test_nothing_is_recorded_if_no_state_is_saved(tmp_path: Path) -> None:
     db = Db(tmp_path / "db")
     try:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT)")
@@ -203,7 +203,7 @@ def test_nothing_is_recorded_where_nothing_is_worth_saving(tmp_path: Path) -> No
 
 
 def hot(db: Db, tmp_path: Path, before_it_opens: Callable[[], object] = lambda: None) -> Db:
-    """What a crash leaves of a server whose partial view has 500 keys, of which others were read later."""
+    """Crash and reopen a server whose partial view has 500 present keys."""
     db.sql("CREATE VIEW by_author AS SELECT user, COUNT(*) AS n FROM likes WHERE user = ? GROUP BY user")
     for start in range(0, 500, 50):
         db.sql("SELECT * FROM by_author WHERE user IN (" + ", ".join(map(str, range(start, start + 50))) + ")")
@@ -231,7 +231,7 @@ def test_the_keys_of_partial_views_are_filled_again(db: Db, tmp_path: Path) -> N
         after.close()
 
 
-def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_keys_are_filled_again_if_memory_is_short(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                         ) -> None:
     made: list[Refill] = []
 
@@ -250,7 +250,8 @@ def test_no_keys_are_filled_again_where_memory_is_short(db: Db, tmp_path: Path, 
         after.close()
 
 
-def test_a_defect_while_keys_are_filled_ends_nothing(db: Db, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_the_refill_does_not_stop_the_worker(db: Db, tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     met, read = list[str](), Engine.read
 
     def breaks(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:
@@ -288,7 +289,7 @@ def test_a_damaged_delta_log_costs_the_checkpoint_only(db: Db, tmp_path: Path, s
     after.path = tmp_path / "after"
     after.open()
     try:
-        assert given(after) == 0 and after.rows() == db.rows()
+        assert restored_states(after) == 0 and after.rows() == db.rows()
         after.sql("UPDATE posts SET x = 2 WHERE id < 100")
         validate(after.worker.engine)
         assert DELTAS not in after.worker.store.engine.families()
@@ -307,7 +308,7 @@ def test_a_worker_that_cannot_fork_serves(db: Db, monkeypatch: pytest.MonkeyPatc
     assert db.rows() != before and not (db.path / "worker-0" / state_file.FILE).exists()
 
 
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(db: Db, tmp_path: Path,
+def test_a_checkpoint_that_cannot_be_written_keeps_the_previous_one(db: Db, tmp_path: Path,
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     save(db)
     db.sql("UPDATE posts SET x = 1 WHERE id < 100")
@@ -320,6 +321,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(db: Db, tmp_p
         save(db)
     after = crash(db, tmp_path / "after")
     try:
-        assert given(after) >= 6 and after.rows() == db.rows()
+        assert restored_states(after) >= 6 and after.rows() == db.rows()
     finally:
         after.close()

@@ -1,5 +1,4 @@
-"""Full states over an orderly end: what comes back is what recomputation gives, and nothing comes back that is not true
-any more."""
+"""Full states over an orderly end: restored states equal recomputation, and outdated ones are not restored."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def db(tmp_path: Path) -> Any:
     made.close()
 
 
-def test_states_come_back_and_go_on(db: Db) -> None:
+def test_states_are_restored_and_updated(db: Db) -> None:
     rng = random.Random(seed("SAVED_SEED", 3))
     db.rows()
     for life in range(2):
@@ -46,11 +45,11 @@ def test_states_come_back_and_go_on(db: Db) -> None:
                 f"REPLACE INTO posts VALUES ({id}, {id % 5}, 'té {id % 900}', NULL)",
                 f"INSERT IGNORE INTO likes VALUES ({id % 1_000}, {ROWS + rng.randrange(99)})",
                 f"DELETE FROM posts WHERE id = {id}")))
-        assert db.given() == 0, "what was written has made the others worthless"
+        assert db.restored() == 0, "the writes have made the other saved states outdated"
         validate(db.worker.engine)
 
 
-def test_what_was_written_since_makes_them_worthless(db: Db, tmp_path: Path) -> None:
+def test_saved_states_older_than_a_write_are_not_used(db: Db, tmp_path: Path) -> None:
     db.rows()
     db.close()
     shutil.copy(db.path / "worker-0" / state_file.FILE, tmp_path / "old")
@@ -60,11 +59,11 @@ def test_what_was_written_since_makes_them_worthless(db: Db, tmp_path: Path) -> 
     db.close()
     shutil.copy(tmp_path / "old", db.path / "worker-0" / state_file.FILE)
     db.open()
-    assert db.given() == 0 and db.rows() == before
+    assert db.restored() == 0 and db.rows() == before
     validate(db.worker.engine)
 
 
-def test_another_program_finds_what_is_the_same(db: Db) -> None:
+def test_a_changed_program_restores_unchanged_states(db: Db) -> None:
     db.rows()
     db.sql("DROP VIEW joined")
     db.sql("ALTER TABLE likes ADD c INT DEFAULT 5")
@@ -91,7 +90,7 @@ def test_a_damaged_file_is_not_used(db: Db, damage: str, monkeypatch: pytest.Mon
     assert (db.worker.engine.saved is None) == (damage != "array")
 
 
-def test_a_full_disk_saves_nothing_and_harms_nothing(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_saves_nothing_and_does_no_harm(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
 
     def full(*args: Any) -> Any:
@@ -102,7 +101,7 @@ def test_a_full_disk_saves_nothing_and_harms_nothing(db: Db, monkeypatch: pytest
     assert [f.name for f in (db.path / "worker-0").iterdir() if f.name.startswith(state_file.FILE)] == []
 
 
-def test_a_worker_that_cannot_save_ends_as_any(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_cannot_save_ends_normally(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
 
     def no_memory(*args: Any) -> Any:
@@ -115,7 +114,7 @@ def test_a_worker_that_cannot_save_ends_as_any(db: Db, monkeypatch: pytest.Monke
     assert db.worker.engine.saved is None and db.rows() == before
 
 
-def test_where_there_is_no_room_for_strings_none_are_taken_over(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_states_are_restored_without_room_for_strings(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
 
     def no_room(*args: Any) -> Any:
@@ -139,7 +138,7 @@ def test_strings_alone_are_not_saved(tmp_path: Path) -> None:
     assert not (db.path / "worker-0" / state_file.FILE).exists()
 
 
-def test_no_more_is_saved_than_there_is_time_for(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_saved_than_the_limit(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
     monkeypatch.setattr("noria.runtime.worker.checkpoints.SAVED_BYTES", 200_000)
     assert 0 < db.again() < 6
@@ -157,8 +156,8 @@ def test_the_file(tmp_path: Path) -> None:
     other.restore(*read.symbols())
     assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
     assert other.intern("É") == codes[1] and other.intern("new") not in codes
-    found = read.states()["one"]()
-    assert found is not None and (found.columns == rows.columns).all() and (found.weights == rows.weights).all()
+    one = read.states()["one"]()
+    assert one is not None and (one.columns == rows.columns).all() and (one.weights == rows.weights).all()
     empty = read.states()["none"]()
     assert empty is not None and empty.columns.shape == (3, 0)
     with pytest.raises(ValueError):

@@ -1,4 +1,4 @@
-"""Nothing is compiled or loaded from the cache while somebody waits."""
+"""No request waits for a kernel to be compiled or loaded."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from noria.views.writer import ViewDirectory
 KERNELS = (kernels.mark, kernels.sweep, kernels.rehash, kernels.intern, kernels.intern_many, kernels.find)
 
 
-def test_strings_of_any_batch_and_a_sweep_find_their_kernels(tmp_path: Path) -> None:
-    """The first strings of a batch that was written over HTTP waited 1.5 s, and so did everybody at the first sweep."""
+def test_kernels_for_strings_and_sweeps_are_loaded(tmp_path: Path) -> None:
+    """Compilation once delayed the first batch of strings over HTTP, and the first sweep, by 1.5 s."""
     warm.kernels(str(tmp_path))
     before = [tuple(k.signatures) for k in KERNELS]
     assert all(before)
@@ -37,7 +37,7 @@ def test_strings_of_any_batch_and_a_sweep_find_their_kernels(tmp_path: Path) -> 
     assert [tuple(k.signatures) for k in KERNELS] == before
 
 
-def test_a_view_that_grows_and_a_delta_during_a_build_find_their_kernels(tmp_path: Path) -> None:
+def test_kernels_for_growth_and_builds_are_loaded(tmp_path: Path) -> None:
     warm.kernels(str(tmp_path))
     grown = (write_kernels.begin_growth, write_kernels.pass_all, write_kernels.set_index, write_kernels.fill)
     before = [tuple(k.signatures) for k in (*grown, slices.part_of)]
@@ -52,12 +52,12 @@ def test_a_view_that_grows_and_a_delta_during_a_build_find_their_kernels(tmp_pat
     assert seen == {0, 1} and [tuple(k.signatures) for k in (*grown, slices.part_of)] == before
 
 
-def test_one_shots_are_answered_before_anybody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_shots_are_executed_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replies: list[packets.Envelope] = []
     step = Worker.step
-    monkeypatch.setattr(Worker, "step", lambda self, some: replies.extend(found := step(self, some)) or found)
+    monkeypatch.setattr(Worker, "step", lambda self, some: replies.extend(answered := step(self, some)) or answered)
     warm.kernels.__wrapped__(str(tmp_path))
-    asked = list(warm.one_shots())
-    answers = [e.body for e in replies][-len(asked) - 1 : -1]  # then memory is let go
-    assert [(type(a), a.request, a.error) for a in answers] == [(packets.Rows, q.request, None) for q in asked]
+    queries = list(warm.one_shots())
+    answers = [e.body for e in replies][-len(queries) - 1 : -1]  # the last one evicts
+    assert [(type(a), a.request, a.error) for a in answers] == [(packets.Rows, q.request, None) for q in queries]
     assert all(a.rows.num_rows for a in answers)

@@ -23,7 +23,7 @@ from noria.core.errors import SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.graph import layout
 from noria.dataflow.messages.packets import Evict, Read
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.server.outcomes import Client
 from noria.server.sessions.requests import complete
 from noria.views import files
@@ -425,7 +425,7 @@ def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Da
 
     async def dying(body: Any, retry: bool = False, lease: Any = None) -> Any:
         if not retry:
-            raise WorkerGone("worker 0 is down")
+            raise WorkerUnavailable("worker 0 is down")
         return await ask(body, retry)
 
     monkeypatch.setattr(link, "ask", dying)
@@ -435,7 +435,7 @@ def test_a_select_of_a_new_shape_asks_the_next_worker_where_one_dies(figure2: Da
 def test_show_noria_says_that_the_worker_is_down(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was an internal error, with a number to look up."""
     async def gone(*_: Any, **__: Any) -> None:
-        raise WorkerGone("worker 0 is down")
+        raise WorkerUnavailable("worker 0 is down")
 
     monkeypatch.setattr(figure2.transport.link, "ask", gone)
     for what in ("MIGRATIONS", "GRAPH", "STATUS"):

@@ -15,7 +15,7 @@ from noria.control.processes.supervisor import DriverGone, JobError
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, TableDef
 from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Inspect, Snapshot
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.server.bulk.indexes import Indexes
 from noria.server.bulk.jobs import Bulk
 
@@ -121,7 +121,7 @@ def test_nobody_wants_it_any_more(tmp_path: Path, gone: bool) -> None:
     """Or the worker is gone: its files go when nothing writes there any more."""
     async def test(link: FakeLink, spark: FakeSupervisor, bulk: Bulk) -> None:
         if gone:
-            link.unwanted.set_exception(WorkerGone("worker 0 is down"))
+            link.unwanted.set_exception(WorkerUnavailable("worker 0 is down"))
         else:
             link.unwanted.set_result(Done(0))
         await until(lambda: spark.jobs[0].cancelled())

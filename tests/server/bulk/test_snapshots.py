@@ -13,7 +13,7 @@ import pytest
 import noria.server.bulk.snapshots
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Done, Inspect
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.server.bulk.snapshots import Snapshots
 
 
@@ -39,7 +39,7 @@ class FakeLink:
         await self.go.acquire()
         if self.answers:
             answer = self.answers.pop(0)
-            if isinstance(answer, WorkerGone):
+            if isinstance(answer, WorkerUnavailable):
                 raise answer
             return Done(0, error=answer)
         Path(packet.path).mkdir()
@@ -132,7 +132,7 @@ def test_one_that_holds_everything_is_used_again_and_no_other(tmp_path: Path) ->
 
 def test_a_worker_that_dies_is_no_querys_error_and_a_full_disk_is(tmp_path: Path) -> None:
     async def test(link: FakeLink, snapshots: Snapshots, query: Callable[[], asyncio.Task[str]]) -> None:
-        link.answers = [WorkerGone("gone"), SqlError(1021, "HY000", "Disk full")]
+        link.answers = [WorkerUnavailable("gone"), SqlError(1021, "HY000", "Disk full")]
         link.go.release()
         hit = query()
         await settle()

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -20,15 +19,6 @@ from noria.server.fronts import controller, far, front_end_link, messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 
 KEYS = 40
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[LocalServer]:
-    local = LocalServer(tmp_path / "data", front_ends=2)
-    try:
-        yield local
-    finally:
-        local.close()
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import asyncio
 import errno
 import gc
 import random
-from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -32,15 +30,6 @@ CHANGES = (
     "CREATE OR REPLACE VIEW v AS SELECT a, SUM(b) AS n FROM t WHERE a = ? GROUP BY a",
     "CREATE VIEW w AS SELECT a, b FROM t WHERE b = ?", "CREATE OR REPLACE VIEW w AS SELECT b, id FROM t WHERE b = ?",
 )
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[LocalServer]:
-    local = LocalServer(tmp_path / "data", front_ends=2)
-    try:
-        yield local
-    finally:
-        local.close()
 
 
 def answer(run: Any, text: str) -> Any:
@@ -171,7 +160,7 @@ def test_large_answers_come_in_pieces(server: LocalServer) -> None:
 
 
 async def _has_room(server: LocalServer) -> None:
-    while server.executor.reads.room.taken:
+    while server.executor.reads.room.reserved:
         gc.collect()
         await asyncio.sleep(0)
 

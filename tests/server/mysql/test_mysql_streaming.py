@@ -149,11 +149,11 @@ def test_the_room_is_given_back_with_the_client(serving: Serving, how: str) -> N
     with RawClient(serving.port) as client:
         client.login(flags=BASE | DEPRECATE_EOF).send(b"\x03BIG")
         assert client.receive() == (1, b"\x02")
-        assert room.taken == 12_345
+        assert room.reserved == 12_345
         if how == "goes":
             client.sock.shutdown(socket.SHUT_RDWR)
         paused = threading.Event()
-        while room.taken:
+        while room.reserved:
             serving.call(look)
             paused.wait(0.01)
     serves_on(serving)

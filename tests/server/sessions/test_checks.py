@@ -17,15 +17,10 @@ from control.databases import Opened
 from e2e.mariadb import INSTALLED, MariaDb
 from noria.client import Database
 from noria.core.errors import SqlError
+from server.sessions.refusals import refusal
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, a INT CHECK (a > 0), b VARCHAR(10), "
          "CONSTRAINT ab CHECK (b <> 'bad' OR a > 100))")
-
-
-def refused(db: Database, text: str, *values: Any) -> tuple[int, str]:
-    with pytest.raises(SqlError) as told:
-        db.sql(text, list(values))
-    return told.value.code, told.value.message
 
 
 VIOLATED = (3819, "Check constraint 't_chk_1' is violated.")
@@ -36,15 +31,15 @@ def test_every_way_to_write(tmp_path: Path) -> None:
         db.sql(TABLE)
         db.sql("CREATE VIEW v AS SELECT a, COUNT(*) AS n FROM t GROUP BY a")
         db.sql("INSERT INTO t VALUES (1, 1, 'x'), (2, NULL, 'y'), (3, 200, 'BAD')")
-        assert refused(db, "INSERT INTO t VALUES (4, 1, 'x'), (5, 0, 'y')") == VIOLATED
-        assert refused(db, "INSERT INTO t VALUES (4, 1, 'Bád')") == (3819, "Check constraint 'ab' is violated.")
-        assert refused(db, "INSERT INTO t VALUES (?, ?, ?)", 4, 0, "x") == VIOLATED
-        assert refused(db, "REPLACE INTO t VALUES (1, 0, 'x')") == VIOLATED
-        assert refused(db, "INSERT INTO t VALUES (1, 5, 'x') ON DUPLICATE KEY UPDATE a = 0") == VIOLATED
-        assert refused(db, "INSERT INTO t VALUES (1, 0, 'x') ON DUPLICATE KEY UPDATE a = 5") == VIOLATED
-        assert refused(db, "UPDATE t SET a = a - 5") == VIOLATED
-        assert refused(db, "UPDATE t SET id = id + 10, a = a - 5") == VIOLATED
-        assert refused(db, "UPDATE t SET b = 'bad' WHERE id = 1")[0] == 3819
+        assert refusal(db, "INSERT INTO t VALUES (4, 1, 'x'), (5, 0, 'y')") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (4, 1, 'Bád')") == (3819, "Check constraint 'ab' is violated.")
+        assert refusal(db, "INSERT INTO t VALUES (?, ?, ?)", 4, 0, "x") == VIOLATED
+        assert refusal(db, "REPLACE INTO t VALUES (1, 0, 'x')") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (1, 5, 'x') ON DUPLICATE KEY UPDATE a = 0") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (1, 0, 'x') ON DUPLICATE KEY UPDATE a = 5") == VIOLATED
+        assert refusal(db, "UPDATE t SET a = a - 5") == VIOLATED
+        assert refusal(db, "UPDATE t SET id = id + 10, a = a - 5") == VIOLATED
+        assert refusal(db, "UPDATE t SET b = 'bad' WHERE id = 1")[0] == 3819
         assert db.sql("INSERT IGNORE INTO t VALUES (4, 1, 'x'), (5, 0, 'y'), (1, 1, 'z'), (6, 6, 'z')").affected == 2
         assert db.sql("INSERT INTO t VALUES (1, 5, 'x') ON DUPLICATE KEY UPDATE a = 7").affected == 2
         assert db.sql("UPDATE t SET a = 150, b = 'bad' WHERE id = 1").affected == 1
@@ -61,17 +56,17 @@ def test_the_first_wrong_row_says_what_is_wrong(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data", workers=1) as db:
         db.sql(TABLE)
         db.sql("INSERT INTO t VALUES (1, 1, 'x')")
-        assert refused(db, "INSERT INTO t VALUES (1, 1, 'x'), (5, 0, 'y')")[0] == 1062
-        assert refused(db, "INSERT INTO t VALUES (5, 0, 'y'), (1, 1, 'x')")[0] == 3819
-        assert refused(db, "INSERT INTO t VALUES (1, 0, 'y')")[0] == 3819
+        assert refusal(db, "INSERT INTO t VALUES (1, 1, 'x'), (5, 0, 'y')")[0] == 1062
+        assert refusal(db, "INSERT INTO t VALUES (5, 0, 'y'), (1, 1, 'x')")[0] == 3819
+        assert refusal(db, "INSERT INTO t VALUES (1, 0, 'y')")[0] == 3819
 
 
 def test_a_division_by_zero_is_an_error_unless_something_guards_it(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, CHECK (a / b > 1), CHECK (a = 0 OR b / a > -1))")
         db.sql("INSERT INTO t VALUES (1, 4, 2), (2, 4, NULL), (3, NULL, 3)")
-        assert refused(db, "INSERT INTO t VALUES (4, 4, 0)")[0] == 1365
-        assert refused(db, "INSERT INTO t VALUES (4, 0, 4)") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (4, 4, 0)")[0] == 1365
+        assert refusal(db, "INSERT INTO t VALUES (4, 0, 4)") == VIOLATED
 
 
 def test_alter_table_checks_the_rows_that_are_there(tmp_path: Path) -> None:
@@ -80,16 +75,16 @@ def test_alter_table_checks_the_rows_that_are_there(tmp_path: Path) -> None:
             if _ == "made":
                 db.sql(TABLE)
                 db.sql("INSERT INTO t VALUES (1, 1, 'x'), (2, 150, 'bad')")
-                assert refused(db, "ALTER TABLE t ADD CHECK (a < 150)") == (
+                assert refusal(db, "ALTER TABLE t ADD CHECK (a < 150)") == (
                     3819, "Check constraint 't_chk_2' is violated.")
                 db.sql("INSERT INTO t VALUES (3, 2000, 'x')")
                 db.sql("ALTER TABLE t ADD CHECK (a < 150) NOT ENFORCED, ADD CHECK (a < 3000)")
-                assert refused(db, "ALTER TABLE t ADD COLUMN z INT NOT NULL CHECK (z > 0)")[0] == 3819
+                assert refusal(db, "ALTER TABLE t ADD COLUMN z INT NOT NULL CHECK (z > 0)")[0] == 3819
                 db.sql("ALTER TABLE t ADD COLUMN z INT NOT NULL DEFAULT 1 CHECK (z > 0)")
-                assert refused(db, "ALTER TABLE t ALTER CHECK t_chk_2 ENFORCED")[0] == 3819
-            assert refused(db, "INSERT INTO t VALUES (4, 3000, 'x', 1)") == (
+                assert refusal(db, "ALTER TABLE t ALTER CHECK t_chk_2 ENFORCED")[0] == 3819
+            assert refusal(db, "INSERT INTO t VALUES (4, 3000, 'x', 1)") == (
                 3819, "Check constraint 't_chk_3' is violated.")
-            assert refused(db, "UPDATE t SET z = 0")[0] == 3819
+            assert refusal(db, "UPDATE t SET z = 0")[0] == 3819
             assert "CONSTRAINT `t_chk_2` CHECK ((`a` < 150)) /*!80016 NOT ENFORCED */" in db.sql(
                 "SHOW CREATE TABLE t").rows[0][1]
             assert db.sql("SELECT constraint_name, check_clause FROM information_schema.check_constraints").rows == [
@@ -99,20 +94,20 @@ def test_alter_table_checks_the_rows_that_are_there(tmp_path: Path) -> None:
                           "WHERE constraint_type = 'CHECK' AND enforced = 'NO'").rows == [("t_chk_2", "NO")]
     with noria.open(tmp_path / "data") as db:
         db.sql("RENAME TABLE t TO s")
-        assert refused(db, "INSERT INTO s VALUES (10, 0, 'x', 1)") == (3819, "Check constraint 's_chk_1' is violated.")
+        assert refusal(db, "INSERT INTO s VALUES (10, 0, 'x', 1)") == (3819, "Check constraint 's_chk_1' is violated.")
         db.sql("ALTER TABLE s DROP CONSTRAINT s_chk_1, DROP CHECK ab, RENAME TO t, DROP COLUMN z")
         db.sql("INSERT INTO t VALUES (10, 0, 'bad')")
-        assert refused(db, "INSERT INTO t VALUES (11, 3000, 'x')") == (3819, "Check constraint 't_chk_3' is violated.")
+        assert refusal(db, "INSERT INTO t VALUES (11, 3000, 'x')") == (3819, "Check constraint 't_chk_3' is violated.")
 
 
 def test_a_column_of_another_type_is_checked_anew(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data") as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY, a DOUBLE CHECK (a > 1))")
         db.sql("INSERT INTO t VALUES (1, 1.2), (2, 5)")
-        assert refused(db, "ALTER TABLE t MODIFY a INT") == VIOLATED
+        assert refusal(db, "ALTER TABLE t MODIFY a INT") == VIOLATED
         db.sql("DELETE FROM t WHERE id = 1")
         db.sql("ALTER TABLE t MODIFY a INT")
-        assert refused(db, "INSERT INTO t VALUES (1, 1)") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (1, 1)") == VIOLATED
 
 
 def test_others_write_while_a_check_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +147,11 @@ def test_a_program_with_checks_is_applied(tmp_path: Path) -> None:
 
     try:
         apply(TABLE)
-        assert refused(db, "INSERT INTO t VALUES (1, 0, 'x')") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (1, 0, 'x')") == VIOLATED
         text = db.sql("SHOW CREATE TABLE t").rows[0][1]
         assert apply(text).target.difference.empty, "what SHOW CREATE TABLE prints is no change"
         apply(TABLE.replace("a > 0", "a > 5").replace("a > 100)", "a > 100) NOT ENFORCED"))
-        assert refused(db, "INSERT INTO t VALUES (1, 5, 'x')") == VIOLATED
+        assert refusal(db, "INSERT INTO t VALUES (1, 5, 'x')") == VIOLATED
         db.sql("INSERT INTO t VALUES (1, 6, 'bad')")
     finally:
         db.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pymysql
@@ -12,7 +11,6 @@ import pytest
 
 import noria
 from e2e.mariadb import INSTALLED, MariaDb
-from noria.client import Database
 from noria.core.errors import SqlError
 from noria.spark.loading.rows import checking
 from noria.spark.loading.rows.files import MISSING, Chunk, MixedColumn
@@ -20,17 +18,12 @@ from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.program.alteration import alteration
 from noria.sql.program.definition_text import table_text
+from server.sessions.refusals import refused
 from sql.catalogs import DictCatalog
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, j JSON DEFAULT (JSON_ARRAY(1, 'x')), n INT NOT NULL DEFAULT (2 + 3), "
          "d DATE DEFAULT (CURDATE()), later DATETIME DEFAULT (NOW() + INTERVAL 1 DAY), "
          "a INT NOT NULL DEFAULT (id * 2), b INT DEFAULT (a + 1), g INT AS (b * 10))")
-
-
-def refused(db: Database, text: str, *values: Any) -> int:
-    with pytest.raises(SqlError) as told:
-        db.sql(text, list(values))
-    return told.value.code
 
 
 def test_values(tmp_path: Path) -> None:

@@ -22,16 +22,11 @@ from noria.spark.loading.rows.files import BadFile, Chunk
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.sql.program.definition_text import table_text
+from server.sessions.refusals import refused
 from sql.catalogs import DictCatalog
 
 TABLE = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT AS (a + 1) STORED UNIQUE, "
          "c VARCHAR(20) GENERATED ALWAYS AS (CONCAT(b, '-', name)) VIRTUAL, name VARCHAR(9), KEY (c))")
-
-
-def refused(db: Database, text: str, *values: Any) -> int:
-    with pytest.raises(SqlError) as told:
-        db.sql(text, list(values))
-    return told.value.code
 
 
 def all_of(db: Database) -> list[Any]:

@@ -24,15 +24,10 @@ from noria.sql.program.alteration import alteration
 from noria.sql.program.definition_text import table_text
 from noria.sql.program.outline import read
 from noria.storage.format.catalog import table_from_json, table_to_json
+from server.sessions.refusals import refused
 from sql.catalogs import DictCatalog
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR(20), b BLOB, x TEXT, UNIQUE KEY u (s(3)), KEY k (x(10), id))"
-
-
-def refused(db: Database, text: str, *values: Any) -> int:
-    with pytest.raises(SqlError) as told:
-        db.sql(text, list(values))
-    return told.value.code
 
 
 def text_of(db: Database) -> str:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from e2e.serving import Served, execute, rows
+from e2e.serving import Served, execute, rows, serving
 from noria.client.transport import HttpTransport
 from noria.core.errors import SqlError
 from noria.spark.source import register
@@ -38,14 +38,8 @@ ORPHANS = ("SELECT COUNT(*) FROM c LEFT JOIN p ON p.id = c.p WHERE c.p IS NOT NU
 
 @pytest.fixture(scope="module", params=["1", "2"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("parents") / "data", "--workers", request.param)
-    try:
-        with server.connect() as connection:
-            for text in TABLES:
-                execute(connection, text)
+    with serving(tmp_path_factory.mktemp("parents") / "data", *TABLES, workers=request.param) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pymysql
 import pytest
 
 import seeds
-from e2e.serving import Served, execute, rows
+from e2e.serving import Served, execute, rows, serving
 from noria.client.transport import HttpTransport
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
@@ -28,14 +28,9 @@ Row = tuple[Any, ...]
 
 @pytest.fixture(scope="module", params=["1", "3"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = Served(tmp_path_factory.mktemp("random") / "data", "--workers", request.param)
-    try:
-        with server.connect() as connection:
-            for text in TABLES:
-                execute(connection, text.format(fold=""))
+    texts = [text.format(fold="") for text in TABLES]
+    with serving(tmp_path_factory.mktemp("random") / "data", *texts, workers=request.param) as server:
         yield server
-    finally:
-        server.close()
 
 
 def maybe(rng: random.Random, value: Any) -> Any:

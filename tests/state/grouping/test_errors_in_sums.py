@@ -1,4 +1,4 @@
-"""A value whose evaluation failed makes SUM and AVG fail while it is there, and no longer."""
+"""A value whose evaluation failed makes SUM and AVG fail until it is removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noria.state.grouping.groups import Groups, Spec
 
 
 @pytest.mark.parametrize("kind", [gk.SUM, gk.AVG, gk.FSUM, gk.FAVG])
-def test_an_error_comes_and_goes(kind: int) -> None:
+def test_an_error_is_added_and_removed(kind: int) -> None:
     value = encode_double(2.5) if kind in (gk.FSUM, gk.FAVG) else 25
     groups = Groups((0,), (False,), [Spec(kind, 1, 1)], PlainSymbols(), full=True)
     groups.apply(Batch.from_rows([(1, value), (1, ERROR_CODE)], 2))

@@ -41,8 +41,8 @@ def test_averages_round_half_away_from_zero(total: int, n: int, factor: int) -> 
     got = int(gk.average(lo - 2**64 if lo >= 2**63 else lo, total >> 64, n, factor))
     with localcontext() as c:
         c.prec = 80
-        want = int((Decimal(total) * factor / n).quantize(Decimal(1), ROUND_HALF_UP))
-    assert got == (want if abs(want) <= MAX_INT else ERROR_CODE)
+        expected = int((Decimal(total) * factor / n).quantize(Decimal(1), ROUND_HALF_UP))
+    assert got == (expected if abs(expected) <= MAX_INT else ERROR_CODE)
 
 
 # Double-doubles carry 106 bits: values of one column rarely span more.
@@ -67,7 +67,7 @@ def test_sums_of_doubles_do_not_depend_on_order_and_retract_exactly(values: list
 
 
 def test_a_sum_of_doubles_may_pass_through_no_values_within_a_delta() -> None:
-    """1e10 stays when rows come and go beside it, in whatever order one delta has them."""
+    """1e10 remains when rows are added and removed beside it, in any order within a delta."""
 
     def code(x: float) -> int:
         return encode_double(x)

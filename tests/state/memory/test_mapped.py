@@ -1,4 +1,4 @@
-"""Memory that nobody uses any more goes back to the system in pieces, and counts until it is gone."""
+"""Unused memory is returned to the system in parts, and counts until it is returned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 2**20
 
 
 @pytest.fixture(autouse=True)
-def in_pieces() -> Iterator[None]:
+def return_in_parts() -> Iterator[None]:
     leaving.finish()
     leaving.give_back()
     yield
@@ -28,7 +28,7 @@ def used(nbytes: int, path: Path | None) -> GrowingMemory:
     return memory
 
 
-def test_a_deleted_file_gives_its_pages_back_in_pieces(tmp_path: Path) -> None:
+def test_pages_of_a_deleted_file_are_returned_in_parts(tmp_path: Path) -> None:
     memory = used(64 * MB, tmp_path / "view")
     file = os.open(tmp_path / "view", os.O_RDONLY)
     try:
@@ -45,24 +45,24 @@ def test_a_deleted_file_gives_its_pages_back_in_pieces(tmp_path: Path) -> None:
         os.close(file)
 
 
-def test_a_file_that_was_not_deleted_keeps_what_is_in_it(tmp_path: Path) -> None:
+def test_a_file_that_was_not_deleted_keeps_its_content(tmp_path: Path) -> None:
     memory = used(32 * MB, tmp_path / "view")
     del memory
     leaving.finish()
     assert map_file(str(tmp_path / "view"), "int64")[: 32 * MB // 8 : 512].all()
 
 
-def test_what_a_reader_lets_go_of_is_not_its_memory_and_stays_for_others(tmp_path: Path) -> None:
+def test_memory_that_a_reader_unmaps_is_not_its_own_and_stays_for_others(tmp_path: Path) -> None:
     memory = used(32 * MB, tmp_path / "view")
     words = map_file(str(tmp_path / "view"), "int64")
     assert words[: 32 * MB // 8 : 512].all()
     del words
-    assert leaving.nbytes == 0 and leaving.give_back(), "its addresses go in pieces all the same"
+    assert leaving.nbytes == 0 and leaving.give_back(), "its addresses are unmapped in parts all the same"
     leaving.finish()
     assert memory.words[: 32 * MB // 8 : 512].all()
 
 
-def test_anonymous_memory_goes_in_pieces_and_small_memory_at_once() -> None:
+def test_anonymous_memory_is_returned_in_parts_and_small_memory_at_once() -> None:
     memory, small = used(64 * MB, None), used(MB, None)
     del small
     assert leaving.nbytes == 0
@@ -72,7 +72,7 @@ def test_anonymous_memory_goes_in_pieces_and_small_memory_at_once() -> None:
     assert not leaving.give_back()
 
 
-def test_memory_in_use_stays_whoever_else_holds_it(tmp_path: Path) -> None:
+def test_memory_in_use_stays_mapped(tmp_path: Path) -> None:
     memory = used(32 * MB, tmp_path / "view")
     words = memory.words[:512]
     memory.unlink()
@@ -80,7 +80,7 @@ def test_memory_in_use_stays_whoever_else_holds_it(tmp_path: Path) -> None:
     assert leaving.nbytes == 0 and words[0] == 1
 
 
-def test_where_nobody_gives_back_in_pieces_memory_goes_at_once() -> None:
+def test_memory_is_returned_at_once_if_no_one_returns_parts() -> None:
     leaving.finish()
     memory = used(32 * MB, None)
     del memory

@@ -1,4 +1,4 @@
-"""Large tables grow where they are, a bounded piece with each change, and are right at every moment of it."""
+"""Large tables grow in place, a bounded step with each change, and are correct at every step."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from noria.core.batch import Batch
 from noria.state.rows import table
 from noria.state.rows.layout import CLEARED, DESCRIPTOR, EHOFF, HASH, HEADER, MOVED, SLOTS
 from noria.state.rows.table import Table
+from state.rows.tables import bag, key
 
 PLACES = [HASH, HEADER + EHOFF, HEADER + DESCRIPTOR + EHOFF]  # the hash tables of a table with two indexes
 
@@ -33,16 +34,8 @@ def growing(t: Table) -> list[bool]:
     return [int(t.arena[g + MOVED]) > 0 for g in PLACES]
 
 
-def key(cols: tuple[int, ...], row: tuple[int, ...]) -> np.ndarray:
-    return np.array([[row[c]] for c in cols], np.int64)
-
-
 def under(rows: Counter, cols: tuple[int, ...], row: tuple[int, ...]) -> Counter:
     return Counter({r: w for r, w in rows.items() if all(r[c] == row[c] for c in cols)})
-
-
-def bag(rows: Batch) -> Counter:
-    return Counter(dict(zip(rows.rows(), rows.weights.tolist(), strict=True)))
 
 
 @pytest.mark.usefixtures("grows_from_the_start")
@@ -65,8 +58,8 @@ def test_a_full_table_is_right_while_it_grows(seed: int) -> None:
         seen.update(g for g, on in zip(PLACES, growing(t), strict=True) if on)
         for r in [*rng.sample(list(delta), min(len(delta), 3)), *list(model)[:3]]:
             for cols in t.indexes:
-                found, _ = t.lookup(cols, key(cols, r))
-                assert bag(found) == under(model, cols, r), (seed, r, cols)
+                rows_of_key, _ = t.lookup(cols, key(cols, r))
+                assert bag(rows_of_key) == under(model, cols, r), (seed, r, cols)
         if rng.random() < 0.1:
             assert bag(t.rows()) == model == bag(Batch.from_rows(
                 [r for low in range(0, 64, 8) for r in t.part(64, low, low + 8).rows()], 3,
@@ -93,8 +86,8 @@ def test_a_partial_table_is_right_while_it_grows(seed: int) -> None:
             present.add(number)
         grew |= any(growing(t))
         assert t.missing((0,), np.arange(1_000)[None, :]).sum() == 1_000 - len(present)
-        found, _ = t.lookup((0,), np.array([[number]]))
-        assert bag(found) == (some if number in present else Counter())
+        rows_of_key, _ = t.lookup((0,), np.array([[number]]))
+        assert bag(rows_of_key) == (some if number in present else Counter())
         if step % 100 == 0:
             assert bag(t.rows()) == Counter({r: w for r, w in base.items() if r[0] in present})
             assert set(t.present((0,))[0].tolist()) == present
@@ -103,13 +96,13 @@ def test_a_partial_table_is_right_while_it_grows(seed: int) -> None:
 
 
 def work(t: Table) -> np.ndarray:
-    """Slots that each hash table has had passed, and cleared, since it was made, but for a constant."""
+    """The slots of each hash table that were passed and cleared since it was made, up to a constant."""
     a = t.arena
     return np.array([(int(a[g + SLOTS] + a[g + MOVED]), int(2 * a[g + SLOTS] + a[g + CLEARED])) for g in PLACES])
 
 
-def test_no_change_pays_for_more_than_its_rows_whatever_the_size() -> None:
-    """A table of some millions of rows was made anew in one go, in 3.6 s of the change that met its end."""
+def test_the_work_of_a_change_depends_only_on_its_rows() -> None:
+    """A table of some millions of rows was once copied in one change, which took 3.6 s."""
     t = made(full=True)
     t.reserve(table.LARGE)
     arena, run = t.arena, 200  # slots up to the end of a run that was begun
@@ -123,7 +116,7 @@ def test_no_change_pays_for_more_than_its_rows_whatever_the_size() -> None:
         assert bag(t.lookup(cols, key(cols, row))[0]) == Counter({row: 1})
 
 
-def test_a_batch_that_is_too_large_for_that_finds_room_at_once() -> None:
+def test_a_batch_that_is_too_large_moves_the_rest_at_once() -> None:
     t = made(full=True)
     t.reserve(table.LARGE)
     ids = np.arange(1_000_000)

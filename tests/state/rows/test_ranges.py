@@ -13,7 +13,7 @@ from noria.state.rows.ranges import Ranges
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_intervals_are_what_a_set_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_equal_a_set(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "FRESH", seed % 7)
     chance, r = random.Random(seed), Ranges()
     filled: set[int] = set()
@@ -23,8 +23,8 @@ def test_intervals_are_what_a_set_says(seed: int, monkeypatch: pytest.MonkeyPatc
         high = low + chance.randrange(8)
         what = chance.randrange(4)
         if what == 0:
-            asked = [v for a, b in r.gaps(low, high) for v in range(a, b + 1)]
-            assert asked == [v for v in range(low, high + 1) if v not in filled]
+            gaps = [v for a, b in r.gaps(low, high) for v in range(a, b + 1)]
+            assert gaps == [v for v in range(low, high + 1) if v not in filled]
             for a, b in r.gaps(low, high):
                 r.add(a, b)
             filled |= set(range(low, high + 1))

@@ -14,20 +14,14 @@ from noria.core.errors import InvariantViolation
 from noria.state.rows.layout import HASH, HCAP
 from noria.state.rows.table import Table
 from seeds import cases
+from state.rows.tables import bag, key
 
 row = st.tuples(st.integers(0, 5), st.integers(-2, 2), st.integers(0, 3))
 INDEXES = [(0,), (2, 1), ()]
 
 
-def bag(rows: Batch) -> Counter:
-    out: Counter = Counter()
-    for r, w in zip(rows.rows(), rows.weights.tolist(), strict=True):
-        out[r] += w
-    return out
-
-
 class Model:
-    """All rows that ever came, and which keys are present: what the table must hold follows from both."""
+    """All rows ever written, and the present keys; both determine the expected rows of the table."""
 
     def __init__(self) -> None:
         self.rows: Counter = Counter()
@@ -38,10 +32,6 @@ class Model:
 
     def stored(self) -> Counter:
         return Counter({r: w for r, w in self.rows.items() if w and self.covered(r)})
-
-
-def key(i: tuple, r: tuple) -> np.ndarray:
-    return np.array([[r[c]] for c in i], np.int64).reshape(len(i), 1)
 
 
 @settings(max_examples=cases(150), deadline=None)
@@ -76,9 +66,9 @@ def test_a_partial_table_holds_exactly_what_present_keys_cover(steps: list) -> N
             have = {tuple(k) for k in table.present(i).T.tolist()} if i else ({()} if table.present_count(i) else set())
             assert have == model.present[i]
             for r in list(model.rows)[:3]:
-                found, _ = table.lookup(i, key(i, r))
-                want = {q: w for q, w in model.stored().items() if all(q[c] == r[c] for c in i)}
-                assert bag(found) == want
+                matched, _ = table.lookup(i, key(i, r))
+                expected = {q: w for q, w in model.stored().items() if all(q[c] == r[c] for c in i)}
+                assert bag(matched) == expected
 
 
 def test_it_grows_past_any_capacity_and_shrinks_when_it_empties() -> None:
@@ -103,8 +93,8 @@ def test_a_weight_below_zero_is_a_violation_whatever_the_order_of_the_delta() ->
         table.apply(Batch.from_rows([(1,)], 1, [-1]))
 
 
-def test_what_is_copied_part_after_part_is_spread_over_the_hash() -> None:
-    """In the order of its hash a table of the same columns was filled without a gap: a row went past all before it."""
+def test_rows_copied_in_parts_are_spread_over_the_hash_table() -> None:
+    """Copied in hash order, the rows would fill a table of the same columns without a gap, and probes would be long."""
     rows, parts = 20_000, 1_024
     source, copy = (Table(1, [False], None, full=True) for _ in range(2))
     source.apply(Batch.of(np.arange(rows, dtype=np.int64)[None, :]))
@@ -117,7 +107,7 @@ def test_what_is_copied_part_after_part_is_spread_over_the_hash() -> None:
 
 
 def longest_run(table: Table) -> int:
-    """Of slots of the identity hash without a free one."""
+    """The longest run of occupied slots in the identity hash."""
     a = table.arena
     free = np.flatnonzero(a[a[HASH]:a[HASH] + a[HCAP]] < 0)
     return int(np.diff(free).max(initial=0))

@@ -18,7 +18,7 @@ from noria.core.errors.codes import QUERY_TIMEOUT, UNKNOWN_ERROR
 from noria.dataflow.messages import packets
 from noria.plan.mir import tables_of
 from noria.plan.view import ViewDef
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.sql import commands
 from noria.sql.parse import parse
 from noria.sql.text.databases import is_stored, read_stored
@@ -37,7 +37,7 @@ class Recovery:
         """Leave out a view that will have no first state while this worker lives."""
         catalog = self._catalog
         view = catalog.view_defs.get(name) or catalog.adhoc_defs.get(name)
-        if view is None or isinstance(why, WorkerGone) or (is_out_of_service(why) and not view.adhoc):
+        if view is None or isinstance(why, WorkerUnavailable) or (is_out_of_service(why) and not view.adhoc):
             return  # the worker itself rebuilds a view that is out of service
         if isinstance(why, Poisoned):  # building it ends workers
             catalog.deaths[name] = limits.POISON_DEATHS

@@ -39,7 +39,7 @@ from noria.core.statements import Delete, Move, Statement, Update, WriteResult, 
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir, tables_of
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.link.shard_link import ExclusiveWriter
 from noria.runtime.routing.write_routing import rows_stay
 
@@ -233,7 +233,7 @@ def _begins_anew(table: TableDef) -> Iterator[None]:
     """
     try:
         yield
-    except (WorkerGone, DriverGone) as e:
+    except (WorkerUnavailable, DriverGone) as e:
         raise view_changed(table.name) from e
     except SqlError as e:
         if e.code == NO_SUCH_TABLE.number:

@@ -19,7 +19,7 @@ from noria.core.limits import ADHOC_UNWANTED_S
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
-from noria.runtime.link.link import Link, WorkerGone
+from noria.runtime.link.link import Link, WorkerUnavailable
 
 log = logging.getLogger(__name__)
 Bootstrapper = Callable[[ViewDef, int, Mir], Awaitable[None]]
@@ -69,7 +69,7 @@ class FirstStates:
         if isinstance(why, SqlError) and is_redefined(why):  # the code that drops a view also forgets it
             log.info("view %s was given up before it had its first state", name)
         elif why is not None:
-            if not isinstance(why, SqlError | WorkerGone):
+            if not isinstance(why, SqlError | WorkerUnavailable):
                 log.error("first state of view %s failed", name, exc_info=why)
             self.on_failed(name, why)
 

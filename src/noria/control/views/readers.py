@@ -35,7 +35,7 @@ from noria.control.views.first_states import FirstStates
 from noria.core.errors import Poisoned, SqlError, is_redefined, view_gone
 from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ViewReaders:
 
     async def _as_unread(self, view: ViewDef, why: BaseException) -> None:
         """Drop a reader that could not be filled; the next read tries again, unless filling it ended workers."""
-        if isinstance(why, Poisoned | WorkerGone):
+        if isinstance(why, Poisoned | WorkerUnavailable):
             return
         self._catalog.lose_reader(fold(view.name))
         await self._sender.migrate((packets.DropView(view.name),), self._catalog.recipe())

@@ -80,7 +80,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
     would miss. While requests among workers lose the same keys repeatedly, the goal is KEPT_BYTES higher.
     """
     waits = engine.saved is not None and engine.saved.waits
-    if engine.symbols.wants_sweep() and not waits:
+    if engine.symbols.sweep_is_due() and not waits:
         sweep(engine)
     if not limit:
         return

@@ -1,8 +1,8 @@
-"""Delays changes of the program while a worker is away: all workers must make them. Errors name the missing
-workers.
+"""Delays changes of the program while a worker is down, because all workers must make them. Errors name the missing
+workers. Call `AbsentWorkers.refusal` before a change.
 
 Keeps true: a change that somebody waits for begins when all workers are up. Otherwise it fails within
-CHANGE_WAIT_S with the name of the missing worker, and nothing is changed. Before it begins it can be given up. A
+CHANGE_WAIT_S with the name of the missing worker, and nothing is changed. Before it begins it can be cancelled. A
 change that only removes leftovers waits without a limit.
 """
 
@@ -17,7 +17,7 @@ from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.limits import CHANGE_WAIT_S
 from noria.dataflow.messages.packets import Done, Inspect, Migrate
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import Link, LinkState
 from noria.runtime.link.shard_link import Losses
 from noria.runtime.routing.answers import as_one
@@ -57,8 +57,8 @@ class AbsentWorkers:
 
     def __init__(self, links: Sequence[SomeLink]):
         self._links = links
-        self._waiting: dict[asyncio.Task[Any], bool] = {}  # changes that have not begun; True: given up
-        self._wanted: set[asyncio.Task[Any]] = set()  # those that somebody waits for
+        self._waiting: dict[asyncio.Task[Any], bool] = {}  # changes that have not begun; True: cancelled
+        self._awaited: set[asyncio.Task[Any]] = set()  # those that somebody waits for
         self.under_way = False  # whether a change is made at some workers and not yet at all
 
     def __bool__(self) -> bool:
@@ -71,14 +71,14 @@ class AbsentWorkers:
                 if link.state is not LinkState.UP]
 
     async def refusal(self, body: object) -> SqlError | None:
-        """Wait until all workers are up. Returns the error if that takes too long or the change is given up;
+        """Wait until all workers are up. Returns the error if that takes too long or the change is cancelled;
         otherwise None."""
         bounded = not isinstance(body, Migrate) or body.note is not None or body.limit_ms > 0
         task = asyncio.current_task()
         assert task is not None
         self._waiting[task] = False
         if bounded:
-            self._wanted.add(task)
+            self._awaited.add(task)
         try:
             async with asyncio.timeout(CHANGE_WAIT_S if bounded else None):
                 for link in self._links:
@@ -94,11 +94,11 @@ class AbsentWorkers:
             return interrupted()
         finally:
             del self._waiting[task]
-            self._wanted.discard(task)
+            self._awaited.discard(task)
         return None
 
     def give_up(self, task: asyncio.Task[Any]) -> bool:
-        """Give up a change. Returns whether it had not begun."""
+        """Cancel a change. Returns whether it had not begun."""
         if task not in self._waiting:
             return False
         self._waiting[task] = True
@@ -108,22 +108,22 @@ class AbsentWorkers:
     async def builds(self, body: Inspect) -> Done:
         """The builds at the workers that are up, and the changes that wait for the others."""
         replies: list[Done | None] = await asyncio.gather(*(
-            _asked(link, body) if link.state is LinkState.UP else _nothing() for link in self._links))
+            _builds_of(link, body) if link.state is LinkState.UP else _nothing() for link in self._links))
         built = as_one(body, [[] if r is None or r.error is not None else r.value for r in replies])
         return Done(0, [*built, *self._shown()])
 
     def _shown(self) -> list[dict[str, Any]]:
         missing = self.missing()
-        waits = len(self._wanted) + self.under_way if missing else 0
+        waits = len(self._awaited) + self.under_way if missing else 0
         there = len(self._links) - len(missing)
         return [{"what": "a change of the program, at all workers", "views": [], "rows": there, "of": len(self._links),
                  "state": "waits", "why": "; ".join(missing), "ticket": ""}] * waits
 
 
-async def _asked(link: SomeLink, body: Inspect) -> Done | None:
+async def _builds_of(link: SomeLink, body: Inspect) -> Done | None:
     try:
         reply: Done = await link.ask(body)
-    except WorkerGone:
+    except WorkerUnavailable:
         return None
     return reply
 

@@ -1,8 +1,8 @@
-"""Asks all workers at one moment, behind the same statements (Chandy and Lamport's markers, in the queues of
-statements).
+"""Runs a request on all workers as of one moment, behind the same statements. The method is Chandy and Lamport's: the
+markers are places in the queues of statements. Call `ConsistentCut.each`.
 
 A place is reserved in the queues of all workers at once. So each statement, even one over several workers, is
-before the cut everywhere or after it everywhere. A worker is asked when its own place is reached. By then
+before the cut everywhere or after it everywhere. A worker receives the request when its own place is reached. By then
 everything before it is answered there, and every prepared group is decided. So no worker waits for the work of
 another.
 
@@ -23,7 +23,7 @@ from noria.core.limits import HEARTBEAT_MS
 from noria.dataflow.messages.packets import Done, Snapshot
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
@@ -40,8 +40,8 @@ class ConsistentCut:
 
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
-        """Return the answers of all workers. `rest`: runs when all places are reached, before any worker is
-        asked. WorkerGone if a worker is down or lost before that."""
+        """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
+        receives the request. WorkerUnavailable if a worker is down or lost before that."""
         _look(self._links)
         places = [link.hold(self._name) for link in self._links]
         try:
@@ -51,14 +51,14 @@ class ConsistentCut:
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:
-                link.let_go(self._name)
+                link.release_place(self._name)
 
     async def _one(self, link: SomeLink, place: asyncio.Future[Any], ask: Callable[[SomeLink], Awaitable[Any]]) -> Any:
         await _while_there((link,), place)
         try:
             return await ask(link)
         finally:
-            link.let_go(self._name)
+            link.release_place(self._name)
 
 
 class Snapshots:
@@ -89,11 +89,12 @@ class Snapshots:
 def _look(links: Iterable[SomeLink]) -> None:
     for link in links:
         if link.state is not LinkState.UP:
-            raise WorkerGone(f"worker {link.worker}: {link.why}")
+            raise WorkerUnavailable(f"worker {link.worker}: {link.why}")
 
 
 async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
-    """Return the result of `work`. WorkerGone, and `work` is cancelled, if one of these workers is lost first."""
+    """Return the result of `work`. WorkerUnavailable, and `work` is cancelled, if one of these workers is lost
+    first."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

@@ -1,8 +1,7 @@
-"""Copies all rows of a table into another whose keys share other columns, so that rows may belong to other
-workers.
+"""Copies all rows of a table into one with other keys, by which rows may belong to other workers. Call `copy_rows`.
 
-Keeps true: a page of rows is one statement, wholly applied or not at all, and only one page is in memory. The
-table is not written meanwhile. A new AUTO_INCREMENT column is left out, so that each INSERT numbers its rows.
+Keeps true: a page of rows is one atomic statement, and only one page is in memory. The table is not written meanwhile.
+A new AUTO_INCREMENT column is left out, so that each INSERT numbers its rows.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ async def copy_rows(links: Sequence[WorkerQuestions], change: Callable[[Write], 
                 values = _as_they_will_be(rows, table, other, columns)
                 wrote = await change(Write((Insert(other.name, columns, values),)))
                 if (error := wrote.results[0].error) is not None:
-                    raise _told(error)
+                    raise _as_alter_table_error(error)
             if after is None:
                 break
 
@@ -59,7 +58,7 @@ def _as_they_will_be(rows: pa.RecordBatch, table: TableDef, other: TableDef, col
     return list(zip(*values, strict=True))
 
 
-def _told(error: SqlError) -> SqlError:
-    """Report a NULL error with the code of ALTER TABLE."""
+def _as_alter_table_error(error: SqlError) -> SqlError:
+    """The error with which ALTER TABLE reports this one: NULL errors have another code."""
     return SqlError(*INVALID_USE_OF_NULL,
                     f"Invalid use of NULL value: {error.message}") if error.code == BAD_NULL.number else error

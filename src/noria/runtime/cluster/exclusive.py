@@ -1,4 +1,5 @@
-"""Keeps all others from writing a table, while one writes it or copies its rows.
+"""Blocks other writes of a table while one caller writes it or copies its rows. Call `ExclusiveWrites.unwritten` or
+`copied`.
 
 Keeps true: no write of the table is under way when the context begins, and none begins before it ends.
 """

@@ -1,6 +1,6 @@
-"""Bulk loads at several workers.
+"""Ingests bulk loads at several workers. Call `BulkLoads.begin`.
 
-Keeps true: all workers have accepted their parts of a load before any ingests one; all ingest theirs or none. No
+Keeps true: all workers have accepted their parts of a load before any ingests one. All ingest theirs or none. No
 other change is under way meanwhile.
 """
 
@@ -18,7 +18,7 @@ from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import PendingChanges
 from noria.runtime.cluster.program_state import ProgramState
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.link.pauses import ALL, Pauses
 from noria.runtime.transactions.own_writes import ReadYourWrites
@@ -71,10 +71,10 @@ class BulkLoads:
                 yield
 
     async def _others_over(self) -> None:
-        """Wait until no other change is under way. WorkerGone if a worker is not up."""
+        """Wait until no other change is under way. WorkerUnavailable if a worker is not up."""
         while True:
             if state_of(self._links) is not LinkState.UP:
-                raise WorkerGone(why_of(self._links))
+                raise WorkerUnavailable(why_of(self._links))
             if not (waited := self._pending.under_way() - self._tasks):
                 return
             await asyncio.wait(waited, timeout=HEARTBEAT_MS / 1000)

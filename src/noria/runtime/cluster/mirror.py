@@ -1,5 +1,4 @@
-"""The tables and views that all workers have, as their link knows them, and how changes of the program affect
-them. Pure."""
+"""`ProgramMirror`: the tables and views of all workers, as data; computes the effect and the undo of a change. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +66,8 @@ class ProgramMirror:
     def aside(self, steps: Sequence[MigrationStep]) -> tuple[Steps, Steps]:
         """Split the steps in two. In the first part dropped tables are only renamed, which can be undone. The
         second part drops them when all workers have made the first."""
-        tables, kept, gone = {t.table_id: t for t in self.tables.values()}, list[MigrationStep](), list[MigrationStep]()
+        tables = {t.table_id: t for t in self.tables.values()}
+        kept, drops = list[MigrationStep](), list[MigrationStep]()
         for s in steps:
             if isinstance(s, CreateTable | AlterTable):
                 tables[s.table.table_id] = s.table
@@ -79,8 +79,8 @@ class ProgramMirror:
                 table = replace(table, name=f"{table.name}{BESIDE}{table.table_id}")
                 kept.append(AlterTable(table))
             del tables[table.table_id]
-            gone.append(DropTable(table.name))
-        return tuple(kept), tuple(gone)
+            drops.append(DropTable(table.name))
+        return tuple(kept), tuple(drops)
 
     def inverse(self, steps: Sequence[MigrationStep]) -> Steps:
         """The steps that undo these steps. None of them may drop a table (see `aside`)."""
@@ -98,12 +98,12 @@ class ProgramMirror:
                 back.append(RenameView(s.name, s.view))
         return tuple(back)
 
-    def differing(self, steps: Sequence[MigrationStep], wanted: ProgramMirror) -> Steps:
-        """Steps for the views named in `steps`: drop those not in `wanted`, add those missing here."""
+    def differing(self, steps: Sequence[MigrationStep], target: ProgramMirror) -> Steps:
+        """Steps for the views named in `steps`: drop those not in `target`, add those missing here."""
         own = [s for s in steps if isinstance(s, AddView | DropView | RenameView)]
         names = dict.fromkeys(n for s in own for n in _names_of(s))
-        gone = [DropView(n) for n in names if n in self.views and n not in wanted.views]
-        return *gone, *(AddView(wanted.views[n]) for n in names if n in wanted.views and n not in self.views)
+        drops = [DropView(n) for n in names if n in self.views and n not in target.views]
+        return *drops, *(AddView(target.views[n]) for n in names if n in target.views and n not in self.views)
 
     def refusal(self, steps: Sequence[MigrationStep]) -> SqlError | None:
         """Why several workers cannot make these steps: rows would have to move between workers."""
@@ -116,9 +116,9 @@ class ProgramMirror:
 
     def made_unique(self, steps: Sequence[MigrationStep]) -> list[tuple[TableDef, tuple[int, ...]]]:
         """The UNIQUE indexes, as table and columns, that these steps add and whose values several workers have."""
-        found = [(s.table, i.columns, self.table(s.table.table_id)) for s in steps if isinstance(s, AlterTable)
+        unique = [(s.table, i.columns, self.table(s.table.table_id)) for s in steps if isinstance(s, AlterTable)
                  for i in s.table.spread_unique]
-        return [(t, columns) for t, columns, was in found
+        return [(t, columns) for t, columns, was in unique
                 if was is not None and columns not in {i.columns for i in was.spread_unique}]
 
 
@@ -155,10 +155,10 @@ def yielding(steps: Sequence[MigrationStep], idle: Collection[str]) -> Steps:
                  if not isinstance(s, DropView) or not s.idle or s.view in idle)
 
 
-def table_steps(have: ProgramMirror, want: ProgramMirror) -> Steps:
+def table_steps(have: ProgramMirror, target: ProgramMirror) -> Steps:
     """The steps that turn the tables of one catalog into those of the other."""
     there = {t.table_id for t in have.tables.values()}
-    gone = [DropTable(n) for n, t in have.tables.items() if want.table(t.table_id) is None]
-    made = [CreateTable(t) if t.table_id not in there else AlterTable(t) for t in want.tables.values()
+    drops = [DropTable(n) for n, t in have.tables.items() if target.table(t.table_id) is None]
+    made = [CreateTable(t) if t.table_id not in there else AlterTable(t) for t in target.tables.values()
             if have.table(t.table_id) != t]
-    return (*gone, *made)
+    return (*drops, *made)

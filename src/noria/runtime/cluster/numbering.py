@@ -1,8 +1,9 @@
-"""AUTO_INCREMENT values of tables over several workers: assigned where rows are routed
-(`write_routing.AutoIncrementValues`), learned from the workers, whose tables store the highest value.
+"""Assigns AUTO_INCREMENT values for tables over several workers, where rows are routed
+(`write_routing.AutoIncrementValues`). The workers store the highest value of their rows and report it.
 
-Keeps true: before a value is assigned, the highest values of all workers are known here. A worker that is away is
-asked when it is back. Values in a statement count once it is done. A value is assigned twice only after TRUNCATE.
+Keeps true: before a value is assigned, the highest values of all workers are known here. A worker that is down reports
+its value when it is up again. Values in a statement count once it is done. A value is assigned twice only after
+TRUNCATE.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing.write_routing import AutoIncrementValues, RoutedWrite
 
 How = Callable[[SomeLink, Packet], Awaitable[Any]]
@@ -29,7 +30,7 @@ class AutoIncrement:
                  writes: Callable[[str], bool]):
         self.numbers = AutoIncrementValues()
         self._links, self._later, self._writes = links, later, writes
-        self._reaching: set[tuple[int, str]] = set()  # workers that are away, by table of which they may have values
+        self._reaching: set[tuple[int, str]] = set()  # workers that are down, and tables of which they may have values
 
     async def look(self, tables: Iterable[TableDef], how: How = lambda link, body: link.ask(body, True)) -> None:
         """Learn the highest values of these tables from all workers."""
@@ -48,8 +49,8 @@ class AutoIncrement:
         over."""
         self.numbers.expect(table, parts.brings)
 
-        def came() -> Wrote:
-            done = True  # unknown if a worker is gone: assume it is done
+        def finish() -> Wrote:
+            done = True  # unknown if a worker was lost: assume it is done
             try:
                 reply = wrote()
                 done = reply.results[0].error is None
@@ -58,9 +59,9 @@ class AutoIncrement:
                 done = False
                 raise
             finally:
-                self.numbers.came(table, parts.brings, done)
+                self.numbers.ended(table, parts.brings, done)
 
-        return came
+        return finish
 
     def after(self, write: asyncio.Future[Any], table: TableDef, emptied: bool) -> Coroutine[Any, Any, Wrote]:
         """Return the reply of a write that may have changed the column, once the new value is known here.
@@ -71,28 +72,28 @@ class AutoIncrement:
             reply: Wrote = await write
             if reply.results[0].error is None:
                 still = before == self.numbers.last.get(table.table_id, 0)
-                found = await self._found(table)
+                highest = await self._highest_values(table)
                 still = still and before == self.numbers.last.get(table.table_id, 0)
-                if emptied and still and len(found) == len(self._links) and not self._writes(table.name):
-                    self.numbers.begin_anew(table, max(found))
+                if emptied and still and len(highest) == len(self._links) and not self._writes(table.name):
+                    self.numbers.begin_anew(table, max(highest))
                 else:
-                    self.numbers.reached(table, max(found, default=0))
+                    self.numbers.reached(table, max(highest, default=0))
             return reply
 
         return replied()
 
-    async def _found(self, table: TableDef) -> list[int]:
-        """The highest values of the workers that are up; the others are asked when they are back."""
-        found = []
+    async def _highest_values(self, table: TableDef) -> list[int]:
+        """The highest values of the workers that are up; the others report theirs when they are up again."""
+        highest = []
         replies = await asyncio.gather(*(link.ask(Inspect(0, "table", table.name)) for link in self._links),
                                        return_exceptions=True)
         for link, reply in zip(self._links, replies, strict=True):
             if isinstance(reply, Done) and reply.error is None:
-                found.append(int(reply.value["auto_increment"]))
-            elif isinstance(reply, WorkerGone) and (link.worker, table.name) not in self._reaching:
+                highest.append(int(reply.value["auto_increment"]))
+            elif isinstance(reply, WorkerUnavailable) and (link.worker, table.name) not in self._reaching:
                 self._reaching.add((link.worker, table.name))
                 self._later(self._reach(link, table))
-        return found
+        return highest
 
     async def _reach(self, link: SomeLink, table: TableDef) -> None:
         try:

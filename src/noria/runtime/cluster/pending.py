@@ -1,7 +1,7 @@
-"""The submitted changes that are not answered, and the tasks of a link in the background.
+"""Tracks the submitted changes that are not answered, and the background tasks of a link.
 
 Keeps true: the future of a change gets the outcome of the work done for it, once. When the link is closed, it fails
-with `WorkerGone`.
+with `WorkerUnavailable`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from noria.dataflow.messages.packets import Wrote
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.locked_writes import met_lock
 
 
@@ -31,7 +31,7 @@ class PendingChanges:
 
     def passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any],
                   blocked: Callable[[asyncio.Future[Any]], None] | None = None) -> None:
-        """Pass the outcome of `inner` to `future`. `blocked`: takes over the future of a write that met a lock."""
+        """Pass the outcome of `inner` to `future`. `blocked`: receives the future of a write that met a lock."""
         self._inner[future] = inner
 
         def done(_: asyncio.Future[Any]) -> None:
@@ -41,7 +41,7 @@ class PendingChanges:
             except (Exception, asyncio.CancelledError) as e:
                 if not future.done():
                     stopping = isinstance(e, asyncio.CancelledError)
-                    future.set_exception(WorkerGone("the front end is stopping") if stopping else e)
+                    future.set_exception(WorkerUnavailable("the front end is stopping") if stopping else e)
                     future.exception()
             else:
                 if future.done():

@@ -1,4 +1,5 @@
 """Changes the program at all workers: worker 0 first, whose catalog decides, then all others.
+Call `ProgramChanges.begin`.
 
     all workers are up ─► idle views decided ─► UNIQUE values compared ─► worker 0 ─► all others ─► dropped tables
                                                                              one of them cannot ─► all undo it
@@ -30,7 +31,7 @@ from noria.dataflow.messages.packets import (
     MigrationStep,
 )
 from noria.runtime.cluster.absent import AbsentWorkers
-from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, take_back, taking_back
+from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, plan_undo, undo
 from noria.runtime.cluster.mirror import ProgramMirror, yielding
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.program_state import LEADER, ProgramState
@@ -55,7 +56,7 @@ class ProgramChanges:
         return asyncio.ensure_future(self._migrate(body))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
-        """Give up a change, unless worker 0 has made it."""
+        """Cancel a change, unless worker 0 has made it."""
         if self._at_leader is not None and self._at_leader[0] is task:
             self._links[LEADER].cancel(self._at_leader[1])
 
@@ -84,12 +85,12 @@ class ProgramChanges:
                 return Migrated(0, error)
             idle = [s.view for s in body.steps if isinstance(s, DropView) and s.idle and await self._is_idle(s.view)]
             steps = yielding(body.steps, idle)
-            aside, gone = self._program.mirror.aside(steps)
+            aside, drops = self._program.mirror.aside(steps)
             made = await self._checked(replace(body, steps=aside))
-            if gone and made.error is not None and made.error.code == CRASHED_ON_USAGE.number:  # it can only be dropped
+            if drops and made.error is not None and made.error.code == CRASHED_ON_USAGE.number:  # only a drop works
                 made = await self._checked(replace(body, steps=steps))
-            elif gone and made.error is None:
-                await self._drop(replace(body, steps=gone))
+            elif drops and made.error is None:
+                await self._drop(replace(body, steps=drops))
             return replace(made, yielded=tuple(idle)) if made.error is None else made
 
     async def _is_idle(self, view: str) -> bool:
@@ -191,13 +192,13 @@ class ProgramChanges:
         program.version += 1
         back = Migrate(program.mirror.inverse(body.steps), program.mirror.recipe, body.durable,
                        version=program.version, back=True)
-        program.under_way = taking_back(replies, back)
+        program.under_way = plan_undo(replies, back)
         try:
-            await take_back(self._links, program.under_way)
+            await undo(self._links, program.under_way)
             for w, reply in enumerate(replies):
                 made = isinstance(reply, Migrated) and reply.error is None
                 if not made and program.adopted.get(w) == body.version:
-                    self._links[w].restart("it took over a graph with a change that was taken back")
+                    self._links[w].restart("it adopted a graph with a change that was undone")
         finally:
             program.under_way = None
         for r in (r for r in replies if isinstance(r, Migrated) and r.error is not None):

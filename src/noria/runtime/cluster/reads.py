@@ -1,7 +1,7 @@
-"""Reads of views whose keys are at several workers.
+"""Reads views whose keys are at several workers. Call `ScatteredReads.read`.
 
-Keeps true: each worker is asked only for its own keys. A read that arrives before the program is known waits for it,
-or fails with `WorkerGone`.
+Keeps true: each worker receives only its own keys. A read that arrives before the program is known waits for it,
+or fails with `WorkerUnavailable`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from noria.plan.view import ViewDef
 from noria.runtime.cluster.absent import why_of
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.routing.answers import together
 from noria.runtime.routing.scatter_gather import merged, split
@@ -31,7 +31,7 @@ class ScatteredReads:
     async def read(self, body: Read | Query, retry: bool, lease: MemoryLease | None) -> Rows:
         view = body.view if isinstance(body, Query) else await self._view(body.view, retry)
         if view is None:
-            reply: Rows = await self._links[LEADER].ask(body, retry)  # worker 0 reports that it is gone
+            reply: Rows = await self._links[LEADER].ask(body, retry)  # worker 0 reports that the view does not exist
             return reply
         parts = split(body, self._program.routes, view)
         if len(parts) == 1:
@@ -55,6 +55,6 @@ class ScatteredReads:
         program = self._program
         while (view := program.mirror.views.get(name)) is None and not program.known.is_set():
             if not patient:
-                raise WorkerGone(why_of(self._links))
+                raise WorkerUnavailable(why_of(self._links))
             await program.known.wait()
         return view

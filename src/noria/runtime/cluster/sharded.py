@@ -1,9 +1,9 @@
-"""The front end's side of several workers: one `Link` over the links of all (DESIGN section 7).
+"""`ShardedLink`: one `Link` over the links of several workers (DESIGN section 7).
 
     a write      to the worker that has its rows; if several, as a group (`write_router.py`)
     a read       to the worker that has its key (`reads.py`)
     a change of the program    at worker 0, whose catalog decides; then at all others (`program_changes.py`)
-    a worker that starts       gets the program of the others (`starting.py`)
+    a worker that starts       receives the program of the others (`starting.py`)
     questions    to all; their answers are combined (`routing/answers.py`)
 
 `ShardedLink` builds these parts, and decides which one handles a request.
@@ -66,7 +66,7 @@ class ShardedLink:
 
     def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
         self.links, self.workers, self.on_hello = links, len(links), on_hello
-        self._asked = LinkStats()
+        self._counters = LinkStats()
         self._program = program = ProgramState(self.workers)
         self.routes = program.routes
         self._groups = groups = TwoPhaseCommits(links, epoch)
@@ -104,9 +104,9 @@ class ShardedLink:
 
     @property
     def stats(self) -> LinkStats:
-        """Counters of all links; `changes` and `asks` count the requests to this one."""
+        """Counters of all links; `changes` and `questions` count the requests to this one."""
         each = [link.stats for link in self.links]
-        return replace(self._asked, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
+        return replace(self._counters, groups=sum(s.groups for s in each), workers=sum(s.workers for s in each),
                        losses=sum(s.losses for s in each), dropped=sum(s.dropped for s in each))
 
     def losses(self) -> Losses:
@@ -158,10 +158,10 @@ class ShardedLink:
             return name
         return next((name for link in self.links if (name := link.waits_as(inner)) is not None), None)
 
-    def on_answer(self, told: Callable[[], None]) -> None:
-        self._router.on_answer(told)
+    def on_answer(self, callback: Callable[[], None]) -> None:
+        self._router.on_answer(callback)
         for link in self.links:
-            link.on_answer(told)
+            link.on_answer(callback)
 
     def submit_unlocked(self, body: Write) -> asyncio.Future[Any]:
         """Submit a write whose caller handles error 3572."""
@@ -171,7 +171,7 @@ class ShardedLink:
 
     # ------------------------------------------------------------ changes
     def submit(self, body: Change) -> asyncio.Future[Any]:
-        self._asked.changes += 1
+        self._counters.changes += 1
         future: asyncio.Future[Any] = self._loop.create_future()
         self._pauses.submit(body, future)
         return future
@@ -213,7 +213,7 @@ class ShardedLink:
 
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        self._asked.asks += 1
+        self._counters.questions += 1
         if isinstance(body, Read | Query):
             return await self._reads.read(body, retry, lease)
         if isinstance(body, Inspect) and body.what == "analyze" and body.read is not None:

@@ -1,7 +1,7 @@
-"""Starts workers with the program that the others have.
+"""Starts workers with the program that the others have. Call `WorkerStarts.appeared` after a worker's Hello.
 
-    another one serves    it copies that one's graph, then makes the changes made since
-    none serves           all wait for each other; worker 0's catalog defines the program, and the others follow it
+    another worker serves    the starting worker copies its graph, then makes the changes made since
+    none serves              all wait for each other; worker 0's catalog defines the program, and the others follow it
 
 Keeps true: a worker serves when it has the tables and the graph of all workers. If a worker is lost while all start
 together, all start again.
@@ -21,7 +21,7 @@ from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import Background
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import Change, WorkerGone
+from noria.runtime.link.changes import Change, WorkerUnavailable
 from noria.runtime.link.link import LinkState, OnHello
 from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
@@ -51,7 +51,7 @@ class WorkerStarts:
             serves: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._copying.add(serves)
             try:
-                await self._take_over(self._links[worker], hello, donor)
+                await self._copy_graph(self._links[worker], hello, donor)
             finally:
                 self._copying.discard(serves)
                 serves.set_result(None)
@@ -80,7 +80,7 @@ class WorkerStarts:
     async def _start_all(self, known: asyncio.Event, hellos: Sequence[Hello]) -> None:
         """Start all workers, of which none has the program. If one is lost meanwhile, all restart."""
         try:
-            await self._bring_back(hellos)
+            await self._restore_all(hellos)
             known.set()
         except (Exception, asyncio.CancelledError) as e:
             why = str(e) or "one was lost on the way"
@@ -90,13 +90,13 @@ class WorkerStarts:
         finally:
             self._starting = None
 
-    async def _bring_back(self, hellos: Sequence[Hello]) -> None:
+    async def _restore_all(self, hellos: Sequence[Hello]) -> None:
         program, leader, others = self._program, self._links[LEADER], self._links[1:]
         program.mirror, program.next = ProgramMirror.of(hellos[LEADER].tables, hellos[LEADER].recipe), None
         for link in others:
             await link.replay(catalog_only)
             if program.under_way is not None and LEADER in program.under_way.done:
-                link.has_it_otherwise()
+                link.answer_migrations()
         await self._groups.settle(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
@@ -108,10 +108,10 @@ class WorkerStarts:
             await adopt(link, plan, program.mirror)
         await self._numbering.look(program.mirror.tables.values(), lambda link, b: link.recover(b))
         if any(self._waiting.get(h.worker) is not h for h in hellos):
-            raise WorkerGone("one that had the program is gone")
+            raise WorkerUnavailable("a worker that had the program was lost")
 
-    async def _take_over(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
-        """Give a starting worker the graph of a serving one (`donor`), then the changes made since."""
+    async def _copy_graph(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
+        """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""
         program, missed = self._program, list[Migrate]()
 
         def noted(body: Change) -> Change:
@@ -126,10 +126,10 @@ class WorkerStarts:
         doing = program.under_way
         try:
             plan = (await donor.ask(Inspect(0, "graph plan"))).value
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             raise RuntimeError(f"worker {donor.worker} ended, whose graph it was to have: {e}") from None
         version: int = plan["version"]
-        await link.take_in(version, catalog_only)  # the graph includes it, this worker's catalog does not
+        await link.send_program_changes(version, catalog_only)  # the graph includes it, this worker's catalog does not
         program.worker_started(version, await adopt(link, plan, program.mirror_at(version)))
         program.adopted[link.worker] = version
         if doing is not None and (lacking := doing.lacks(link.worker, donor.worker, version)) is not None:

@@ -1,4 +1,4 @@
-"""Sends each write to the workers that it concerns, and passes their outcome on to its future.
+"""Sends each write to the workers that it concerns, and sets their outcome on its future. Call `WriteRouter.begin`.
 
 Keeps true: a write is routed by the definition of its table at this moment. A write that may set AUTO_INCREMENT is
 answered when the new value is known here.
@@ -33,7 +33,7 @@ class WriteRouter:
         self._links, self._program, self._pending = links, program, pending
         self._writing, self._writes, self._numbering, self._turn = writing, writes, numbering, 0
         self._written = written
-        self.on_blocked: OnBlocked = lambda body, future: None  # takes over a write that met a lock
+        self.on_blocked: OnBlocked = lambda body, future: None  # runs a write that met a lock
         self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
 
     def write_of(self, change: asyncio.Future[Any]) -> asyncio.Future[Any]:
@@ -92,9 +92,9 @@ class WriteRouter:
         """The tables with writes under way."""
         return self._writing.tables()
 
-    def on_answer(self, told: Callable[[], None]) -> None:
-        """Call this whenever a write has ended."""
-        self._writing.on_end = told
+    def on_answer(self, callback: Callable[[], None]) -> None:
+        """Register a callback for ended writes."""
+        self._writing.on_end = callback
 
     def moved(self, parts: Mapping[int, Move]) -> asyncio.Future[Any]:
         """See `ExclusiveWriter.moved`."""

@@ -1,4 +1,4 @@
-"""The changes of one link: waiting, in flight, answered, and sent again after a worker's death.
+"""Queues the changes of one link, and sends them again after a worker's death.
 
 Concurrent single-statement writes are merged into one `Write` (group commit: one synced commit for all), and
 their results are split again. No I/O here: `link.py` and `inprocess.py` send the packets.
@@ -63,8 +63,8 @@ Changed = Wrote | Migrated | Done
 OnBlocked = Callable[[Write, asyncio.Future[Any]], None]
 
 
-class WorkerGone(ConnectionError):
-    """The worker that should answer is gone. The message says since when, and what that means for the request."""
+class WorkerUnavailable(ConnectionError):
+    """No worker can answer the request: it has ended, or the link is closed. The message says since when and why."""
 
 
 class WorkerLost(Exception):
@@ -95,7 +95,7 @@ class InFlightPacket:
     waits: list[float] = field(default_factory=list)
 
     def answer(self, reply: Changed, blocked: OnBlocked | None = None) -> None:
-        """Answer the callers. `blocked`: takes over the write of a caller who met a lock."""
+        """Answer the callers. `blocked`: runs the write of a caller who met a lock."""
         if self.early and isinstance(reply, Wrote):
             reply = replace(reply, told=None)
         if blocked is not None and isinstance(reply, Wrote) and isinstance(self.body, Write) and met_lock(reply):
@@ -133,7 +133,7 @@ class ChangeQueue:
     write behind it.
 
     `held`: the group that is prepared or about to be; only its decision may be sent. `passed`: so may writes of
-    other tables. `on_blocked`: takes over a write that met a lock. `on_answer`: called when changes were answered.
+    other tables. `on_blocked`: runs a write that met a lock. `on_answer`: called when changes were answered.
 
     `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
     released. The future of a `ReservedPlace` is done when everything before it is answered.
@@ -175,7 +175,7 @@ class ChangeQueue:
         place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, ReservedPlace) and b.group == group),
                      None)
         if place is None:
-            _fail(future, WorkerGone("its place is gone: the worker is not waited for any more"))
+            _fail(future, WorkerUnavailable("its place in the queue was removed: nothing waits for the worker"))
         elif body is None:
             del self.waiting[place]
         else:
@@ -191,16 +191,16 @@ class ChangeQueue:
         if self._careful and any(f.sent for f in self.flying):
             return None
         if flight is None:
-            flight = self._take()
+            flight = self._begin_next()
         if flight is not None:
             flight.sent = True
         return flight
 
-    def _take(self) -> InFlightPacket | None:
+    def _begin_next(self) -> InFlightPacket | None:
         if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
         if self.held and not self._decision_first():
-            return self._take_past() if self.passed else None
+            return self._begin_passing() if self.passed else None
         if getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
         first, future = self.waiting[0]
@@ -217,7 +217,7 @@ class ChangeQueue:
             self._merge(flight, first)
         return flight
 
-    def _take_past(self) -> InFlightPacket | None:
+    def _begin_passing(self) -> InFlightPacket | None:
         """The first write that shares no table with the prepared group or with changes waiting before it."""
         tables = set(self._held_tables)
         for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
@@ -231,7 +231,7 @@ class ChangeQueue:
         return None
 
     def begun(self, body: Change, future: asyncio.Future[Any]) -> InFlightPacket:
-        """Give a change the next sequence number."""
+        """Assign the next sequence number to a change, and put it in flight."""
         self.last_seq += 1
         self.groups += 1
         flight = InFlightPacket(self.last_seq, body, [(1, future)])
@@ -281,7 +281,7 @@ class ChangeQueue:
             statements = 1 if isinstance(body, Decide) else len(body.statements)
             reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
-            self.held = body.group if isinstance(body, Decide) else ""  # it will be asked again
+            self.held = body.group if isinstance(body, Decide) else ""  # its decision will be sent again
         flight.answer(reply, None if isinstance(body, Write) and body.group else self.on_blocked)
         self._answered()
         return True
@@ -298,8 +298,9 @@ class ChangeQueue:
                 self.flying.remove(sent[0])
                 if self.held == getattr(sent[0].body, "group", None):
                     self.held = ""
-                sent[0].fail(WorkerGone(f"the worker ended {POISON_DEATHS} times while it applied this change (last: "
-                                        f"{why}), so it is given up: read back whether it took effect"))
+                sent[0].fail(WorkerUnavailable(
+                    f"the worker ended {POISON_DEATHS} times while it applied this change (last: {why}), so it is "
+                    "given up: read back whether it took effect"))
         for flight in self.flying:
             flight.sent = False
         self._answered()
@@ -329,8 +330,8 @@ class ChangeQueue:
         self._answered()
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
-        """Drop a change that was not sent. Otherwise return its sequence number, or None if it shares a packet:
-        that is not stopped for one of its changes."""
+        """Drop a change that was not sent. Otherwise return its sequence number, or None if it shares a packet: a
+        packet is not stopped for one of its changes."""
         for waiting in self.waiting:
             if waiting[1] is change:
                 self.waiting.remove(waiting)
@@ -362,19 +363,19 @@ class PendingQuestion:
 
 @dataclass
 class PendingReplies:
-    """Assigns replies to callers: of changes, of questions, and of the one Migrate of a recovery."""
+    """Delivers replies to their callers: of changes, of questions, and of the one Migrate of a recovery."""
 
     changes: ChangeQueue = field(default_factory=ChangeQueue)
     blame: WorkerDeaths = field(default_factory=WorkerDeaths)
-    asks: dict[int, PendingQuestion] = field(default_factory=dict)
+    questions: dict[int, PendingQuestion] = field(default_factory=dict)
     _last_request: int = FIRST_REQUEST
     _recovery: asyncio.Future[Any] | None = None
 
-    def asked(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, PendingQuestion]:
+    def register(self, body: Any, retry: bool, loop: asyncio.AbstractEventLoop) -> tuple[int, PendingQuestion]:
         """Register a question under a new number."""
         number = self.number()
-        self.asks[number] = PendingQuestion(replace(body, request=number), loop.create_future(), retry)
-        return number, self.asks[number]
+        self.questions[number] = PendingQuestion(replace(body, request=number), loop.create_future(), retry)
+        return number, self.questions[number]
 
     def number(self) -> int:
         """A new request number."""
@@ -388,16 +389,16 @@ class PendingReplies:
         self._recovery = loop.create_future()
         return self._recovery
 
-    def take(self, body: Packet) -> bool:
+    def deliver(self, body: Packet) -> bool:
         """Pass a reply to its caller. False if nobody waits for it."""
         if isinstance(body, Wrote):
             return self.changes.answered(body.seq, body)
         if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
-            asked = self.asks.get(body.request)
-            if asked is None:
+            question = self.questions.get(body.request)
+            if question is None:
                 return False
-            self.blame.answered(asked.body)
-            _settle(asked.future, body)
+            self.blame.answered(question.body)
+            _settle(question.future, body)
             return True
         if isinstance(body, Migrated) and body.seq == 0:
             if self._recovery is not None:
@@ -410,27 +411,27 @@ class PendingReplies:
     def unreadable(self, number: int | None, why: str) -> bool:
         """Report an unreadable answer to the caller of its question. False if it answers no question: then it is
         unknown what the worker did."""
-        asked = None if number is None else self.asks.get(number)
-        if asked is not None:
-            _fail(asked.future, SqlError(*UNKNOWN_ERROR, f"the worker's answer cannot be read: {why}"))
-        return asked is not None
+        question = None if number is None else self.questions.get(number)
+        if question is not None:
+            _fail(question.future, SqlError(*UNKNOWN_ERROR, f"the worker's answer cannot be read: {why}"))
+        return question is not None
 
     def patient(self) -> list[PendingQuestion]:
         """Questions to send to the next worker."""
-        return [a for a in self.asks.values() if a.retry and not a.future.done()]
+        return [q for q in self.questions.values() if q.retry and not q.future.done()]
 
     def worker_died(self, why: str, at: int | None) -> None:
         """Blame the request that the worker executed."""
         self.changes.worker_died(why, at, self.blame)
-        asked = None if at is None else self.asks.get(at)
-        if asked is not None and (deaths := self.blame.note(asked.body)) >= POISON_DEATHS:
-            _fail(asked.future, poisoned_error(deaths))
+        question = None if at is None else self.questions.get(at)
+        if question is not None and (deaths := self.blame.note(question.body)) >= POISON_DEATHS:
+            _fail(question.future, poisoned_error(deaths))
 
-    def worker_gone(self, error: Exception) -> None:
+    def fail_unretried(self, error: Exception) -> None:
         """Fail the questions that do not wait for the next worker."""
-        for asked in self.asks.values():
-            if not asked.retry:
-                _fail(asked.future, error)
+        for question in self.questions.values():
+            if not question.retry:
+                _fail(question.future, error)
         if self._recovery is not None:
             _fail(self._recovery, error)
             self._recovery = None
@@ -438,9 +439,9 @@ class PendingReplies:
     def fail(self, error: Exception) -> None:
         """Fail everything: no reply will be received any more."""
         self.changes.fail(error)
-        for asked in self.asks.values():
-            _fail(asked.future, error)
-        self.worker_gone(error)
+        for question in self.questions.values():
+            _fail(question.future, error)
+        self.fail_unretried(error)
 
 
 def _shares(body: Write) -> bool:
@@ -472,4 +473,4 @@ def _settle(future: asyncio.Future[Any], reply: Any) -> None:
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
     if not future.done():
         future.set_exception(error)
-        future.exception()  # retrieved, so that asyncio logs nothing if the caller is gone
+        future.exception()  # retrieved, so that asyncio logs nothing if the caller was cancelled

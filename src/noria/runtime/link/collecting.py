@@ -1,4 +1,5 @@
-"""Collects a result that is sent in pieces; asks for the next piece when there is room for the whole."""
+"""Collects a large result, which a worker sends in chunks of rows, once memory is reserved for all of it.
+Call `collected`."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
 
 
 async def collected(first: Rows, more: Callable[[NextRows], Awaitable[Rows]], drop: Callable[[NextRows], object],
                     lease: MemoryLease | None) -> Rows:
-    """Return the whole answer.
+    """Return all rows of the answer.
 
-    `more`: asks for the next piece. `drop`: tells the worker to drop the rest. `lease`: reserves the estimated
-    size of the whole first. Raises WorkerGone if the rest was lost with its worker.
+    `more`: requests the next chunk. `drop`: makes the worker drop the rest. `lease`: first reserves the estimated
+    size of all chunks. Raises WorkerUnavailable if the rest was lost with its worker.
     """
     if first.error is not None or not first.left:
         return first
@@ -27,7 +28,7 @@ async def collected(first: Rows, more: Callable[[NextRows], Awaitable[Rows]], dr
         while reply.left:
             reply = await more(NextRows(0, of))
             if reply.error is not None:
-                raise WorkerGone(reply.error.message)
+                raise WorkerUnavailable(reply.error.message)
             parts.append(reply.rows)
     except BaseException:
         drop(NextRows(0, of, stop=True))

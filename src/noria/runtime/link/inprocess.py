@@ -18,7 +18,7 @@ from typing import Any
 from noria.core.limits import IDLE_MS
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
-from noria.runtime.link.changes import Change, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
 from noria.runtime.link.result_memory import MemoryLease
@@ -72,12 +72,12 @@ class InProcessLink(ShardLink):
             return
         if self._stepping is not None:
             self._stepping.cancel()
-        whole = self.state is LinkState.UP
+        was_up = self.state is LinkState.UP
         self._enter(LinkState.CLOSED, "closed")
-        self.book.fail(WorkerGone("the database was closed"))
+        self.book.fail(WorkerUnavailable("the database was closed"))
         if self.hello is not None:
             try:
-                if whole:
+                if was_up:
                     self.hosted.keep()
                 self.hosted.close()
             finally:
@@ -85,7 +85,7 @@ class InProcessLink(ShardLink):
 
     async def up(self) -> None:
         if self.state is not LinkState.UP:
-            raise WorkerGone(f"the worker is {self.state.value}: {self.why}")
+            raise WorkerUnavailable(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
     def settled(self) -> bool:
@@ -96,7 +96,7 @@ class InProcessLink(ShardLink):
 
     def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is not LinkState.UP:
-            future.set_exception(WorkerGone(f"the worker is {self.state.value}: {self.why}"))
+            future.set_exception(WorkerUnavailable(f"the worker is {self.state.value}: {self.why}"))
             return
         self.stats.changes += 1
         if not isinstance(body, ReservedPlace):
@@ -115,7 +115,7 @@ class InProcessLink(ShardLink):
         if retry and self.state is LinkState.RECOVERING:  # others of several workers are being brought back
             await self._recovered.wait()
         await self.up()
-        self.stats.asks += 1
+        self.stats.questions += 1
         reply = await self._ask(body)
         if isinstance(reply, Rows) and reply.left:
             return await collected(reply, self._ask, lambda more: self.send(more, 0), lease)
@@ -123,7 +123,7 @@ class InProcessLink(ShardLink):
 
     async def recover(self, body: Packet) -> Any:
         if self.state is not LinkState.RECOVERING:
-            raise WorkerGone(f"the worker is {self.state.value}: recovery is over")
+            raise WorkerUnavailable(f"the worker is {self.state.value}: recovery is over")
         if not isinstance(body, Migrate):
             return await self._ask(body)
         reply = self.book.restoring(body, self._loop)
@@ -136,12 +136,12 @@ class InProcessLink(ShardLink):
         return await self.ask(body)
 
     async def _ask(self, body: Packet) -> Any:
-        number, asked = self.book.asked(body, False, self._loop)
-        self.send(asked.body, 0)
+        number, question = self.book.register(body, False, self._loop)
+        self.send(question.body, 0)
         try:
-            return await asked.future
+            return await question.future
         finally:
-            self.book.asks.pop(number, None)
+            self.book.questions.pop(number, None)
 
     def losses(self) -> Losses:
         return {}
@@ -159,14 +159,14 @@ class InProcessLink(ShardLink):
         `worker/frontier.py`)."""
         return self.hosted.heard()[worker]
 
-    def take(self, message: Envelope) -> None:
+    def receive(self, message: Envelope) -> None:
         """Receive a message of another worker."""
         self._arrived.append(message)
         self._soon()
 
     def restart(self, why: str) -> None:
         """Break this worker: it can only restart with its process."""
-        self._broken(WorkerGone(why))
+        self._broken(WorkerUnavailable(why))
 
     def pump(self) -> None:
         self._soon()
@@ -190,9 +190,9 @@ class InProcessLink(ShardLink):
             self._broken(bug)
             return
         for reply in replies:
-            self.stats.dropped += not self.book.take(reply.body)
+            self.stats.dropped += not self.book.deliver(reply.body)
         for to, message in self.hosted.outgoing() if self.others else ():
-            self.others[to].take(message)
+            self.others[to].receive(message)
         self.stats.groups = self.book.changes.groups
         if more or self.book.changes.waiting or self._arrived:
             self._soon()
@@ -200,9 +200,9 @@ class InProcessLink(ShardLink):
     def _broken(self, bug: Exception) -> None:
         """Stop the worker after a bug, as a separate process would end: its memory may disagree with the disk."""
         self._enter(LinkState.DOWN, f"the worker broke: {bug!r}; close the database and open it again")
-        gone = WorkerGone(self.why)
-        gone.__cause__ = bug
-        self.book.fail(gone)
+        error = WorkerUnavailable(self.why)
+        error.__cause__ = bug
+        self.book.fail(error)
 
     def _enter(self, state: LinkState, why: str) -> None:
         self.state, self.why, self.since = state, why, time.monotonic()

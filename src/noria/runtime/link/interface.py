@@ -1,4 +1,4 @@
-"""The workers as the front end uses them: one, several, in other processes or in this one."""
+"""`Link`: the interface through which the front end uses workers, one or several, in any process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LinkStats:
 
     changes: int = 0
     groups: int = 0
-    asks: int = 0
+    questions: int = 0
     workers: int = 0
     losses: int = 0
     dropped: int = 0
@@ -67,7 +67,7 @@ class Link(Protocol):
     async def change(self, body: Change) -> Any: ...
 
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """Return the reply; the pieces of a large result are joined. `lease`: grows by their bytes."""
+        """Return the reply; the chunks of a large result are joined. `lease`: grows by their bytes."""
 
     async def recover(self, body: Packet) -> Any: ...
 
@@ -96,7 +96,7 @@ class Link(Protocol):
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
+        """Call `ask` with each worker's link, behind the same writes."""
 
     def waits_as(self, change: asyncio.Future[Any]) -> str | None:
         """The name under which a submitted write without a transaction waits for a lock; None if it does not."""
@@ -104,8 +104,8 @@ class Link(Protocol):
     def unanswered(self) -> set[str]:
         """The tables of changes that are under way."""
 
-    def on_answer(self, told: Callable[[], None]) -> None:
-        """Call this whenever changes were answered, so that `unanswered` may return fewer tables."""
+    def on_answer(self, callback: Callable[[], None]) -> None:
+        """Register a callback for answered changes: `unanswered` may then return fewer tables."""
 
     def unwritten(self, table: str) -> AbstractAsyncContextManager[ExclusiveWriter]:
         """Keep all others from writing the table; their writes wait. The yielded object writes it nevertheless."""

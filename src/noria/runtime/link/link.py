@@ -1,14 +1,13 @@
-"""The front end's side of one worker: a listening socket on the event loop.
+"""`WorkerLink`: the front end's connection to one worker, over a listening socket on the event loop.
 
 `change` sends what changes base tables or the program: it is applied exactly once, in order, however many workers
-die meanwhile. `ask` sends everything else and fails with `WorkerGone` when the worker dies. After a Hello,
+die meanwhile. `ask` sends everything else and fails with `WorkerUnavailable` when the worker dies. After a Hello,
 `on_hello` restores the program (through `recover`). Then unanswered changes are sent again with their old
 numbers, and the link is up.
 
-Keeps true: the link accepts messages of the newest incarnation only. A worker that was given up is killed (its
-process, not just its number), and its messages are dropped. A death is detected at once, by the end of the
-stream; a freeze by missing pulses without computation. When the caller of a question is cancelled, the worker
-cancels the question.
+Keeps true: the link accepts messages of the newest incarnation only. A lost worker's process is killed, and its
+messages are dropped. A death is detected at once, by the end of the stream; a freeze by missing pulses without
+computation. When the caller of a question is cancelled, the worker cancels the question.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from noria.dataflow.messages.packets import (
     Rows,
     Write,
 )
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.interface import Link, LinkStats, OnHello
 from noria.runtime.link.read_batching import ReadBatcher
@@ -45,7 +44,7 @@ from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, Req
 from noria.runtime.transport.shard_owner import Process, RemoteOwner
 from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireError
 
-__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerGone", "WorkerLink"]
+__all__ = ["Link", "LinkState", "LinkStats", "OnHello", "PendingReplies", "WorkerLink", "WorkerUnavailable"]
 
 FRONT_END = -1  # the sender of the front end's packets
 Note = Callable[[str], None]
@@ -69,7 +68,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for item in self._reader.feed(data):
-                self._link._take_item(self, item)
+                self._link._receive(self, item)
         except WireError as e:
             self._link._drop(str(e))
             self.transport.abort()
@@ -122,7 +121,7 @@ class WorkerLink(ShardLink):
             self.peer.transport.write(wire.signal(FrameKind.GOODBYE, self.epoch, FRONT_END))
         self._forget_peer()
         self._enter(LinkState.CLOSED, "the front end has closed the link")
-        self.book.fail(WorkerGone(self._down_text()))
+        self.book.fail(WorkerUnavailable(self._down_text()))
         self._timer.cancel()
         self._heart.close()
         self._server.close()
@@ -150,7 +149,7 @@ class WorkerLink(ShardLink):
 
     def begin(self, body: Change | ReservedPlace, future: asyncio.Future[Any]) -> None:
         if self.state is LinkState.CLOSED:
-            future.set_exception(WorkerGone(self._down_text()))
+            future.set_exception(WorkerUnavailable(self._down_text()))
             return
         if not isinstance(body, ReservedPlace):
             self.written.note(body)
@@ -164,30 +163,30 @@ class WorkerLink(ShardLink):
         return await self.submit(body)
 
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
-        """Return `Rows` or `Done`. `retry`: ask the next worker, instead of failing, if this one dies or none is
-        up."""
+        """Return `Rows` or `Done`. `retry`: send the question to the next worker, instead of failing, if this one
+        dies or none is up."""
         if self.state is not LinkState.UP and not (retry and self.state is not LinkState.CLOSED):
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         if self.book.blame and (refusal := self.book.blame.refusal(body)) is not None:
             raise refusal
-        self.stats.asks += 1
+        self.stats.questions += 1
         while True:
             reply = await self._ask(body, retry)
             if not (isinstance(reply, Rows) and reply.left):
                 return reply
             try:
-                return await collected(reply, self._piece, lambda more: self.send(more, 0), lease)
-            except WorkerGone:
+                return await collected(reply, self._next_rows, lambda more: self.send(more, 0), lease)
+            except WorkerUnavailable:
                 if not retry or self._is_closed():
                     raise
 
     def _is_closed(self) -> bool:
         return self.state is LinkState.CLOSED
 
-    async def _piece(self, more: NextRows) -> Rows:
-        """The next piece of a result, from the worker that holds it."""
+    async def _next_rows(self, more: NextRows) -> Rows:
+        """Request the next chunk of a result from the worker that holds it."""
         if self.state is not LinkState.UP:
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         reply: Rows = await self._ask(more, retry=False)
         return reply
 
@@ -195,7 +194,7 @@ class WorkerLink(ShardLink):
         """Within `on_hello` only: send a packet past the queue to the new worker. A Migrate must have
         durable=False: the catalog has what it restores."""
         if self.state is not LinkState.RECOVERING:
-            raise WorkerGone(self._down_text())
+            raise WorkerUnavailable(self._down_text())
         if not isinstance(body, Migrate):
             return await self._ask(body, retry=False)
         reply = self.book.restoring(body, self._loop)
@@ -207,18 +206,18 @@ class WorkerLink(ShardLink):
         return await (self.change(body) if isinstance(body, Write | Migrate | Ingest) else self.ask(body))
 
     async def _ask(self, body: Packet, retry: bool) -> Any:
-        number, asked = self.book.asked(body, retry, self._loop)
-        if self.state is LinkState.UP and isinstance(asked.body, Read) and asked.body.together:
-            self._together.add(asked.body)
+        number, question = self.book.register(body, retry, self._loop)
+        if self.state is LinkState.UP and isinstance(question.body, Read) and question.body.together:
+            self._together.add(question.body)
         elif self.state is LinkState.UP or (self.state is LinkState.RECOVERING and not retry):
-            self.send(asked.body, seq=0)
+            self.send(question.body, seq=0)
         try:
-            return await asked.future
+            return await question.future
         except asyncio.CancelledError:
             self._cancel(number)
             raise
         finally:
-            self.book.asks.pop(number, None)
+            self.book.questions.pop(number, None)
 
     def _cancel(self, number: int) -> None:
         """Cancel a request at the worker; if the worker does not react, it is killed."""
@@ -243,7 +242,7 @@ class WorkerLink(ShardLink):
         self._lost(f"it went on for {DEAF_S} s with a request that was cancelled, and was killed")
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
-        """Give up a change unless it is committed. Its future reports the outcome."""
+        """Cancel a change unless it is committed. Its future reports the outcome."""
         number = self._queue.give_up(change)
         if number is not None:
             self._heart.cancel(self.peer.incarnation if self.peer else 0, number)
@@ -280,7 +279,7 @@ class WorkerLink(ShardLink):
         self._lost(f"it has been frozen for {self._lease_s:.1f} s and was killed")
 
     # ------------------------------------------------------------ receiving
-    def _take_item(self, connection: _Connection, item: wire.Item) -> None:
+    def _receive(self, connection: _Connection, item: wire.Item) -> None:
         if isinstance(item, WireError):
             self._drop(str(item))
             if connection is self.peer and not self.book.unreadable(item.number, str(item)):
@@ -288,7 +287,7 @@ class WorkerLink(ShardLink):
         elif item.epoch != self.epoch or item.sender != self.worker:
             self._drop(f"a message of worker {item.sender}, epoch {item.epoch}")
         elif connection.role is None:
-            self._take_join(connection, item)
+            self._receive_join(connection, item)
         elif connection.role is FrameKind.JOIN_PULSE:
             if self.peer is not None and connection.incarnation == self.peer.incarnation:
                 self._last_pulse = self._clock()
@@ -300,13 +299,13 @@ class WorkerLink(ShardLink):
                 return  # a worker that could not open its shard; Spark reports why
             self._drop(f"a message of the replaced incarnation {connection.incarnation}")
         elif isinstance(item, Envelope) and isinstance(item.body, ReadManyReply):
-            self.stats.dropped += not self._together.take(item.body)
+            self.stats.dropped += not self._together.deliver(item.body)
         elif isinstance(item, Envelope):
-            self.stats.dropped += not self.book.take(item.body)
+            self.stats.dropped += not self.book.deliver(item.body)
         elif item.kind is FrameKind.GOODBYE:
             self._lost("it has ended")
 
-    def _take_join(self, connection: _Connection, item: Envelope | Signal) -> None:
+    def _receive_join(self, connection: _Connection, item: Envelope | Signal) -> None:
         if not isinstance(item, Signal) or item.kind not in (FrameKind.JOIN, FrameKind.JOIN_PULSE):
             raise WireError("a connection that does not say whose it is")
         if item.number < self._newest:
@@ -330,7 +329,7 @@ class WorkerLink(ShardLink):
         if connection.incarnation < self._newest or connection is self.peer:
             raise WireError(f"a Hello of incarnation {connection.incarnation}, which is over")
         if self.peer is not None:
-            self._lost("a newer worker has taken over")
+            self._lost("a newer worker has replaced it")
         self._newest, self.hello, self.peer = connection.incarnation, hello, connection
         connection.process = wire.is_here(connection.transport.get_extra_info("socket"), hello.pid)
         if connection.process is None:
@@ -340,13 +339,13 @@ class WorkerLink(ShardLink):
         self.stats.workers += 1
         self._enter(LinkState.RECOVERING, "the program is being brought back")
         connection.transport.write(wire.signal(FrameKind.HEARTBEAT, self.epoch, FRONT_END))
-        self._recovering = self._loop.create_task(self._bring_back(hello))
+        self._recovering = self._loop.create_task(self._restore_program(hello))
 
-    async def _bring_back(self, hello: Hello) -> None:
+    async def _restore_program(self, hello: Hello) -> None:
         try:
             if self.on_hello is not None:
                 await self.on_hello(hello)
-        except WorkerGone:
+        except WorkerUnavailable:
             return  # the worker died; the next Hello restarts recovery
         except Exception as e:
             self._kill_peer()
@@ -354,8 +353,8 @@ class WorkerLink(ShardLink):
             self._note(self.why)
             return
         self._enter(LinkState.UP, f"worker process {hello.pid}")
-        for asked in self.book.patient():
-            self.send(asked.body, seq=0)
+        for question in self.book.patient():
+            self.send(question.body, seq=0)
         self.pump()
 
     def restart(self, why: str) -> None:
@@ -390,7 +389,7 @@ class WorkerLink(ShardLink):
         self._forget_peer()
         self.stats.losses, self._last_loss = self.stats.losses + 1, why
         self._enter(LinkState.DOWN, why)
-        self.book.worker_gone(WorkerGone(self._down_text()))
+        self.book.fail_unretried(WorkerUnavailable(self._down_text()))
         if self.on_lost is not None:
             self.on_lost(why)
 

@@ -1,8 +1,9 @@
-"""Writes without a transaction that meet a lock: each becomes a short transaction, which waits in the worker's queue.
+"""Runs writes without a transaction that met a lock: each becomes a short transaction, which waits for the lock.
+Call `LockedWrites.begin`.
 
-    Write ──► error 3572 ──► Stage (waits for the lock) ──► a Write of what is staged ──► the first caller's answer
+    Write ──► error 3572 ──► Stage (waits for the lock) ──► a Write of the staged rows ──► the caller's answer
 
-Keeps true: such a write is committed once, and its caller learns the outcome once. Without locks nothing here runs.
+Keeps true: such a write is committed once, and its caller receives one outcome. Without locks no code here runs.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ class LockedWrites:
         return None if running is None else running[0]
 
     def _end_wait(self, name: str, why: SqlError) -> None:
-        task = asyncio.ensure_future(self._told(EndWait(0, name, why)))
+        task = asyncio.ensure_future(self._notify(EndWait(0, name, why)))
         self._running[task] = name, task
         task.add_done_callback(self._running.pop)
 
-    async def _told(self, body: Packet) -> None:
-        with suppress(ConnectionError):  # a worker that is gone has forgotten it
+    async def _notify(self, body: Packet) -> None:
+        with suppress(ConnectionError):  # a lost worker has forgotten it
             await self._ask(body)
 
     async def _run(self, name: str, body: Write, future: asyncio.Future[Any]) -> None:
@@ -88,13 +89,13 @@ class LockedWrites:
         results = staged.value if staged.error is None else tuple(WriteResult(error=staged.error)
                                                                   for _ in body.statements)
         if any(r.error is not None for r in results):
-            await self._told(EndTransaction(0, name))
+            await self._notify(EndTransaction(0, name))
             return Wrote(0, tuple(results))
         tables = tuple(dict.fromkeys(t for s in body.statements for t in tables_written(s)))
         wrote: Wrote = await self._submit(Write((Staged(name, 1, tables),), once=body.once))
         if (error := wrote.results[0].error) is None:
             return Wrote(wrote.seq, tuple(results), wrote.told)
-        if error.code == LOCK_DEADLOCK.number:  # what was staged is lost
+        if error.code == LOCK_DEADLOCK.number:  # the staged rows are lost
             return await self._submit(body)
-        await self._told(EndTransaction(0, name))
+        await self._notify(EndTransaction(0, name))
         return Wrote(0, tuple(WriteResult(error=error) for _ in results))

@@ -1,6 +1,7 @@
-"""Pauses changes of all tables or of one, and tracks the writes under way by table.
+"""Pauses changes of all tables or of one, and tracks the writes under way by table. Call `Pauses.of` and
+`Pauses.submit`.
 
-Keeps true: paused changes keep their order and can be given up. A change is routed when its pause ends, by the
+Keeps true: paused changes keep their order and can be cancelled. A change is routed when its pause ends, by the
 state of that moment.
 """
 
@@ -17,7 +18,7 @@ from noria.core.statements import tables_written
 from noria.dataflow.messages.packets import Ingest, Write
 from noria.runtime.link.changes import Change
 
-ALL = ""  # no table is called so
+ALL = ""  # no table has this name
 
 
 class Pauses:
@@ -38,12 +39,12 @@ class Pauses:
             self._begin(change, future)
 
     def cancel(self, future: asyncio.Future[Any]) -> bool:
-        """Give up a paused change. Returns whether it was paused."""
-        found = [w for w in self._waiting if w[1] is future]
-        for w in found:
+        """Cancel a paused change. Returns whether it was paused."""
+        paused = [w for w in self._waiting if w[1] is future]
+        for w in paused:
             self._waiting.remove(w)
             future.set_exception(interrupted())
-        return bool(found)
+        return bool(paused)
 
     @contextmanager
     def of(self, what: str) -> Iterator[None]:

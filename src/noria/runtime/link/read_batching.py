@@ -1,11 +1,11 @@
-"""Batches reads of single keys: reads that arrive while others are under way leave together in one packet, as in
-a group commit.
+"""Batches reads of single keys: reads that arrive while others are under way leave together in one packet, as in a
+group commit. Call `ReadBatcher.add`.
 
 This pays where a packet costs much compared with its content: towards another host, be it a worker or the
 controller of a front end (`server/fronts/far_lookups.py`). There is no timer: if fewer than `READ_PACKETS` are under
 way, a read leaves in the same turn of the loop.
 
-Keeps true: each read keeps its own number, so it is cancelled, blamed and asked again like any other. When the
+Keeps true: each read keeps its own number, so it is cancelled, blamed and retried like any other. When the
 other end is lost, the packets under way are over.
 """
 
@@ -44,37 +44,37 @@ class BatchRows:
 class KeyRows:
     """The rows of one key within a `BatchRows`."""
 
-    def __init__(self, whole: BatchRows, at: int):
-        self.whole = whole
-        self._start, self._stop = whole.starts[at:at + 2]
+    def __init__(self, batch: BatchRows, at: int):
+        self.batch = batch
+        self._start, self._stop = batch.starts[at:at + 2]
 
     def of(self, made: list[Any]) -> list[Any]:
         return made[self._start:self._stop]
 
     def table(self) -> pa.Table:
-        return self.whole.table.slice(self._start, self._stop - self._start)
+        return self.batch.table.slice(self._start, self._stop - self._start)
 
 
-Asked = TypeVar("Asked")
+Question = TypeVar("Question")
 Packed = TypeVar("Packed")
 
 
-class BatchQueue(Generic[Asked, Packed]):
+class BatchQueue(Generic[Question, Packed]):
     """The waiting questions, and the packets under way by number.
 
     `send`: sends a packet. Returns its number and the data needed for its answer; None if nobody waits for these
     questions any more.
     """
 
-    def __init__(self, send: Callable[[list[Asked]], tuple[int, Packed] | None]) -> None:
+    def __init__(self, send: Callable[[list[Question]], tuple[int, Packed] | None]) -> None:
         self._send = send
-        self._waiting: deque[Asked] = deque()
+        self._waiting: deque[Question] = deque()
         self._flying: dict[int, Packed] = {}
         self._soon = False
 
-    def add(self, asked: Asked) -> None:
+    def add(self, question: Question) -> None:
         """Queue a question; it leaves with the others of this turn of the loop, if a packet may leave."""
-        self._waiting.append(asked)
+        self._waiting.append(question)
         if not self._soon:
             self._soon = True
             asyncio.get_running_loop().call_soon(self._leave)
@@ -87,7 +87,7 @@ class BatchQueue(Generic[Asked, Packed]):
                 self._flying[sent[0]] = sent[1]
 
     def landed(self, number: int) -> Packed | None:
-        """Take the data of an answered packet, so that another may leave. None if it is not under way."""
+        """Remove and return the data of an answered packet, so that another may leave. None if it is not under way."""
         packed = self._flying.pop(number, None)
         if packed is not None and not self._soon:
             self._soon = True
@@ -98,7 +98,7 @@ class BatchQueue(Generic[Asked, Packed]):
         """The data of the packets under way."""
         return list(self._flying.values())
 
-    def clear(self) -> list[Asked]:
+    def clear(self) -> list[Question]:
         """Drop everything because the other end is lost. Returns the questions that had not left."""
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -117,7 +117,7 @@ class ReadBatcher:
     def _sent(self, some: list[Read]) -> tuple[int, ReadMany] | None:
         alike: defaultdict[tuple[str, int, int], list[Read]] = defaultdict(list)
         for read in some:
-            if read.request in self._book.asks:  # else whoever asked has gone
+            if read.request in self._book.questions:  # else its caller was cancelled
                 alike[read.view, read.definition, read.limit_ms].append(read)
         if not alike:
             return None
@@ -127,17 +127,17 @@ class ReadBatcher:
         self._send(body)
         return body.request, body
 
-    def take(self, found: ReadManyReply) -> bool:
-        """Pass an answer to its callers. False if nobody waits for it."""
-        body = self._queue.landed(found.request)
+    def deliver(self, reply: ReadManyReply) -> bool:
+        """Deliver an answer to its callers. False if nobody waits for it."""
+        body = self._queue.landed(reply.request)
         if body is None:
             return False
-        if found.error is not None:
+        if reply.error is not None:
             for alike in body.alike:
                 for number in alike.requests:
-                    self._book.take(Rows(number, None, found.error))
-        for numbers, rows in found.parts:
-            whole = BatchRows(rows, len(numbers))
+                    self._book.deliver(Rows(number, None, reply.error))
+        for numbers, rows in reply.parts:
+            batch = BatchRows(rows, len(numbers))
             for at, number in enumerate(numbers):
-                self._book.take(Rows(number, KeyRows(whole, at)))
+                self._book.deliver(Rows(number, KeyRows(batch, at)))
         return True

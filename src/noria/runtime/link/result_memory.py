@@ -1,4 +1,5 @@
-"""Limits the bytes that all large results together may use in a front end.
+"""Limits the bytes that all large results together may use in a front end. Call `ResultMemory.lease`, then
+`MemoryLease.cover`.
 
 Keeps true: reserved bytes are returned when their `MemoryLease` is dropped, however that happens. Waiting results are
 served in order of arrival. A result larger than the limit has the memory alone. Large results leave a quarter of it
@@ -19,17 +20,17 @@ class ResultMemory:
 
     def __init__(self, limit: int = RESULTS_BYTES):
         self._limit = limit
-        self.taken = 0
+        self.reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def lease(self) -> MemoryLease:
         """An empty lease."""
         return MemoryLease(self)
 
-    async def take(self, nbytes: int) -> None:
+    async def reserve(self, nbytes: int) -> None:
         """Wait until so many bytes are reserved for the caller."""
         if self._fits(nbytes) and (not self._waiting or self._is_small(nbytes)):
-            self.taken += nbytes
+            self.reserved += nbytes
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((nbytes, turn))
@@ -37,14 +38,15 @@ class ResultMemory:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give(nbytes)
+                self.release(nbytes)
             else:
                 self._waiting = deque(w for w in self._waiting if w[1] is not turn)
                 self._look()
             raise
 
-    def give(self, nbytes: int) -> None:
-        self.taken -= nbytes
+    def release(self, nbytes: int) -> None:
+        """Return reserved bytes, and serve the results that now fit."""
+        self.reserved -= nbytes
         self._look()
 
     def _look(self) -> None:
@@ -52,7 +54,7 @@ class ResultMemory:
         while self._waiting and self._fits(self._waiting[0][0]):
             nbytes, turn = self._waiting.popleft()
             if not turn.done():
-                self.taken += nbytes
+                self.reserved += nbytes
                 turn.set_result(None)
 
     def _is_small(self, nbytes: int) -> bool:
@@ -60,7 +62,7 @@ class ResultMemory:
 
     def _fits(self, nbytes: int) -> bool:
         limit = self._limit if self._is_small(nbytes) else self._limit * 3 // 4
-        return not self.taken or self.taken + nbytes <= limit
+        return not self.reserved or self.reserved + nbytes <= limit
 
 
 class MemoryLease:
@@ -70,7 +72,7 @@ class MemoryLease:
     def __init__(self, room: ResultMemory):
         self._room, self._held = room, [0]
         self._turn = asyncio.Lock()
-        weakref.finalize(self, _give_back, room, self._held)
+        weakref.finalize(self, _release_lease, room, self._held)
 
     @property
     def nbytes(self) -> int:
@@ -80,11 +82,11 @@ class MemoryLease:
         """Reserve so many more bytes; waits if these are the first."""
         async with self._turn:
             if self._held[0]:
-                self._room.taken += nbytes
+                self._room.reserved += nbytes
             else:
-                await self._room.take(nbytes)
+                await self._room.reserve(nbytes)
             self._held[0] += nbytes
 
 
-def _give_back(room: ResultMemory, held: list[int]) -> None:
-    room.give(held[0])
+def _release_lease(room: ResultMemory, held: list[int]) -> None:
+    room.release(held[0])

@@ -1,7 +1,7 @@
 """The parts of a link of one worker that do not depend on where the worker runs.
 
 `ShardQueue` has the operations that `ShardedLink` needs beside `Link`: places in the queue, and changes before the
-worker serves. `OnlyWorker` answers what `Link` asks of several workers.  `ShardLink` offers the operations of both.
+worker serves. `OnlyWorker` has the operations of `Link` for several workers.  `ShardLink` combines both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
-from noria.runtime.link.changes import Change, InFlightPacket, PendingReplies, ReservedPlace, WorkerGone
+from noria.runtime.link.changes import (
+    Change,
+    InFlightPacket,
+    PendingReplies,
+    ReservedPlace,
+    WorkerUnavailable,
+)
 from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.written import WrittenTables
@@ -25,7 +31,7 @@ Losses = Mapping[int, tuple[int, str]]  # of each worker: how often it was lost,
 
 class LinkState(enum.Enum):
     DOWN = "down"
-    RECOVERING = "recovering"  # a worker is there, the program is being brought back
+    RECOVERING = "recovering"  # a worker has sent its Hello; the program is being restored
     UP = "up"
     CLOSED = "closed"
 
@@ -111,7 +117,7 @@ class ShardQueue:
         return future
 
     def give_up(self, change: asyncio.Future[Any]) -> int | None:
-        """Give up a change that has not begun. Return the number of its packet if it was sent alone."""
+        """Cancel a change that has not begun. Return the number of its packet if it was sent alone."""
         if self._locked.give_up(change) or (self._pauses and self._pauses.cancel(change)):
             return None
         return self._book.changes.give_up(change)
@@ -123,9 +129,9 @@ class ShardQueue:
         """See `Workers`."""
         return self._locked.waits_as(change)
 
-    def on_answer(self, told: Callable[[], None]) -> None:
-        """Call this whenever changes were answered."""
-        self._book.changes.on_answer = told
+    def on_answer(self, callback: Callable[[], None]) -> None:
+        """Register a callback for answered changes."""
+        self._book.changes.on_answer = callback
 
     @property
     def held(self) -> str:
@@ -142,12 +148,12 @@ class ShardQueue:
     async def first(self, body: Change) -> Any:
         """Within `on_hello` only: send a change before all waiting ones."""
         if self._owner.state is not LinkState.RECOVERING:
-            raise WorkerGone("a change came out of its turn: the worker is not being brought back")
+            raise WorkerUnavailable("a change came out of its turn: the worker is not being brought back")
         answer: asyncio.Future[Any] = self._owner.future()
         await self._at_once(self._book.changes.begun(body, answer))
         return answer.result()
 
-    async def take_in(self, version: int, changed: Callable[[Change], Change]) -> None:
+    async def send_program_changes(self, version: int, changed: Callable[[Change], Change]) -> None:
         """Within `on_hello` only: send the waiting changes of the program up to this version."""
         for body, future in tuple(self._book.changes.waiting):
             if isinstance(body, Migrate) and 0 < body.version <= version:
@@ -156,9 +162,9 @@ class ShardQueue:
                 if reply.error is not None:
                     raise reply.error
 
-    def has_it_otherwise(self) -> None:
-        """Within `on_hello` only: answer waiting changes of the program, which the worker receives with the whole
-        program."""
+    def answer_migrations(self) -> None:
+        """Within `on_hello` only: answer waiting changes of the program, which the worker receives with the
+        complete program."""
         for body, future in tuple(self._book.changes.waiting):
             if isinstance(body, Migrate):
                 self._book.changes.waiting.remove((body, future))
@@ -166,7 +172,7 @@ class ShardQueue:
                     future.set_result(Migrated(0))
 
     async def _at_once(self, flight: InFlightPacket) -> Any:
-        """Send a packet and wait for its answer, even if its callers are gone."""
+        """Send a packet and wait for its answer, even if its callers were cancelled."""
         done: asyncio.Future[Any] = self._owner.future()
         flight.parts.append((0, done))
         flight.sent, flight.early, flight.tries = True, True, flight.tries + 1
@@ -200,7 +206,7 @@ class ShardQueue:
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
         self._book.changes.withdraw(change, sent)
 
-    def let_go(self, group: str) -> None:
+    def release_place(self, group: str) -> None:
         """Remove the group's place."""
         self._book.changes.put(group, None, self._owner.future())
         self._owner.pump()
@@ -213,7 +219,7 @@ class ShardQueue:
             try:
                 await self.hold(place)  # all before it was answered
             finally:
-                self.let_go(place)
+                self.release_place(place)
             yield _QueueBypass(self._add)
 
     def _add(self, body: Change | ReservedPlace) -> asyncio.Future[Any]:
@@ -255,10 +261,11 @@ class ShardLink:
     def __init__(self, queue: ShardQueue, only: OnlyWorker):
         self._queue, self.written = queue, WrittenTables()
         self.unanswered, self.unwritten, self.on_answer = queue.unanswered, queue.unwritten, queue.on_answer
-        self.replay, self.first, self.take_in = queue.replay, queue.first, queue.take_in
-        self.has_it_otherwise, self.withdraw = queue.has_it_otherwise, queue.withdraw
+        self.replay, self.first, self.send_program_changes = queue.replay, queue.first, queue.send_program_changes
+        self.answer_migrations, self.withdraw = queue.answer_migrations, queue.withdraw
         self.gate, self.release, self.pass_by = queue.gate, queue.release, queue.pass_by
-        self.hold, self.put, self.let_go, self.waits_as = queue.hold, queue.put, queue.let_go, queue.waits_as
+        self.hold, self.put, self.release_place = queue.hold, queue.put, queue.release_place
+        self.waits_as = queue.waits_as
         self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
         self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
 

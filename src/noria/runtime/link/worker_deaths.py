@@ -1,7 +1,7 @@
-"""Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads
-or writes.
+"""Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads or
+writes. Call `WorkerDeaths.note` and `refusal`.
 
-Keeps true: a request is blamed only for a death during which the worker executed it (`liveness.RequestUnderWay`). The
+Keeps true: a request is blamed only for a death during which the worker executed it (`heartbeats.RequestUnderWay`). The
 record is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified
 by its content, so sending it again does not circumvent this.
 """

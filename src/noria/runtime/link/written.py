@@ -1,9 +1,9 @@
-"""Which tables were written since a moment, as the front end knows it.
+"""Records when each table was last written. Call `WrittenTables.note` for each change, and `since` for a snapshot.
 
 A reader of an older snapshot may use a view only if no table below the view was written since.
 
-Keeps true: a write counts each time it begins, before a worker has it. Of MOST_TABLES tables and more, all count as
-written at the moment at which their number was reached.
+Keeps true: a write counts each time it begins, before a worker has it. If more than MOST_TABLES tables are recorded,
+the record is cleared: all tables then count as written at that moment.
 """
 
 from __future__ import annotations

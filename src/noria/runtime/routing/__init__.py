@@ -1,4 +1,4 @@
 """Decides which workers a statement or a read concerns, and combines their answers. Pure.
 
-`write_routing.placed` and `scatter_gather.split` return parts by worker.
+`write_routing.routed` and `scatter_gather.split` return parts by worker.
 """

@@ -1,4 +1,4 @@
-"""Combines the answers of several workers to one question. Pure."""
+"""Combines the answers of several workers to one question. Pure. Call `together`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST = ("nodes", "views", "tick", "sweeps")  # counters that are equal at all w
 
 
 def as_one(body: Packet, values: Sequence[Any]) -> Any:
-    """Combine the values of all workers, given by worker number."""
+    """Combine the values of all workers, in the order of their numbers."""
     if isinstance(body, Evict):
         return sum(values)
     if isinstance(body, Rehearse):
         return _rehearsed(values)
-    return _asked(body.what, values) if isinstance(body, Inspect) else values[0]
+    return _inspected(body.what, values) if isinstance(body, Inspect) else values[0]
 
 
 def together(body: Packet, replies: Sequence[Done]) -> Done:
@@ -29,7 +29,7 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
     return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))
 
 
-def _asked(what: str, values: Sequence[Any]) -> Any:
+def _inspected(what: str, values: Sequence[Any]) -> Any:
     if what in ("idle", "flush ahead", "few between"):
         return all(values)
     if what == "foresee":
@@ -64,7 +64,7 @@ def _graph(values: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def _analyzed(each: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The sums over the parts of one read, at the workers that were asked."""
+    """The sums over the parts of one read, at the workers that executed them."""
     nodes: dict[int, dict[str, Any]] = {}
     for number, visits in (item for seen in each for item in seen["nodes"].items()):
         known = nodes.get(number, dict.fromkeys(visits, 0))
@@ -94,11 +94,11 @@ def _rehearsed(each: Sequence[Rehearsal]) -> Rehearsal:
 
 def _stats(values: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Sums of counters; the maximum of those that are equal at all workers."""
-    found: dict[str, Any] = {}
+    combined: dict[str, Any] = {}
     for name in values[0]:
         each = [v[name] for v in values]
         if name in ("tables", "adhoc_views"):
-            found[name] = {t: sum(v.get(t, 0) for v in each) for t in dict.fromkeys(t for v in each for t in v)}
+            combined[name] = {t: sum(v.get(t, 0) for v in each) for t in dict.fromkeys(t for v in each for t in v)}
         else:
-            found[name] = max(each) if name in _MOST else sum(each)
-    return found
+            combined[name] = max(each) if name in _MOST else sum(each)
+    return combined

@@ -1,4 +1,4 @@
-"""Determines which worker has the rows of a view's key. Pure.
+"""Determines which worker has the rows of a view's key. Pure. Call `KeyRoutes.owner`.
 
 Keeps true: `owner` of a key, `owners` of many and `shard_of` of their codes are one function of the values alone.
 It returns the worker to which the data-flow hashes the key's rows. A view without a known route raises error
@@ -86,20 +86,20 @@ class KeyRoutes:
 
     def depth_of(self, view: str) -> int:
         """The largest number of exchanges above this view; 0 if its route is unknown."""
-        found = self._known.get(view)
-        return 0 if found is None else found.depth
+        route = self._known.get(view)
+        return 0 if route is None else route.depth
 
-    def told_of(self, view: str) -> tuple[str, tuple[int, ...], int] | None:
+    def route_of(self, view: str) -> tuple[str, tuple[int, ...], int] | None:
         """The route of this view in the form that `learn` accepts, or None."""
-        found = self._known.get(view)
-        return None if found is None else (view, found.by, found.depth)
+        route = self._known.get(view)
+        return None if route is None else (view, route.by, route.depth)
 
     def all_by(self) -> dict[str, tuple[int, ...]]:
         """For each view, the positions within its key that determine the worker."""
         return {name: route.by for name, route in self._known.items()}
 
     def owner(self, view: Keyed, key: Sequence[Any]) -> int:
-        """The worker of a key, given as Python values in the types of its columns; None is NULL."""
+        """The worker of a key. `key`: Python values in the types of its columns; None is NULL."""
         if self.workers == 1:
             return 0
         route = self._of(view)

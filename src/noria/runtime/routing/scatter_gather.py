@@ -1,13 +1,13 @@
-"""Splits a read over several workers and merges their answers. Pure.
+"""Splits a read over several workers and merges their answers. Pure. Call `split`, then `merged`.
 
     one key        its worker
-    several keys   the workers that own some; `__key` has the asker's numbers
-    a range        all workers that may have values in it; `__key` numbers the values found, in the order of the rows
+    several keys   the workers that own some; `__key` has the read's key numbers
+    a range        all workers that may have values in it; `__key` numbers the values in the order of the rows
     no key         worker 0
     a one-shot     all workers, each for its own rows, if each result row comes from one table row (`row_by_row`);
-                   otherwise one of them, which asks the others (`dataflow/cluster/remote_scan.py`)
+                   otherwise one of them, which requests the others' rows (`dataflow/cluster/remote_scan.py`)
 
-Keeps true: the rows are those that a single worker would have found. An error of any worker is the answer.
+Keeps true: the rows are those that a single worker would return. An error of any worker is the answer.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from noria.plan.mir import Base, Filter, Mir, Project, Repeat, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.routing.key_routing import KeyRoutes
 
-Asked = TypeVar("Asked", bound=Read | Query)
+Request = TypeVar("Request", bound=Read | Query)
 
 
 class RangeColumn(NamedTuple):
-    """The column of the found rows that has the range's values."""
+    """The column of the result rows that has the range's values."""
 
     column: int
     type: SqlType
 
 
-class ReadParts(dict[int, Asked]):
-    """The parts of a read by worker. `ordinals`: the asker's numbers of each worker's keys. `range`: the column
-    of a range's values; None: it is not visible."""
+class ReadParts(dict[int, Request]):
+    """The parts of a read by worker. `ordinals`: for each worker, the numbers that its keys have in the original read.
+    `range`: the column of a range's values; None: it is not visible."""
 
-    def __init__(self, whole: Asked, parts: Mapping[int, Asked], ordinals: Mapping[int, Codes],
+    def __init__(self, original: Request, parts: Mapping[int, Request], ordinals: Mapping[int, Codes],
                  range: RangeColumn | None = None):
         super().__init__(parts)
-        self.whole, self.ordinals, self.range = whole, ordinals, range
+        self.original, self.ordinals, self.range = original, ordinals, range
 
 
-def split(body: Asked, routes: KeyRoutes, view: ViewDef) -> ReadParts[Asked]:
+def split(body: Request, routes: KeyRoutes, view: ViewDef) -> ReadParts[Request]:
     """Split a read of `view`. SqlError 1412 if the view's route is unknown or the read is of another definition."""
     if isinstance(body, Read) and body.definition not in (0, view.definition):
         raise view_changed(body.view)
@@ -77,13 +77,13 @@ def row_by_row(plan: Mir) -> bool:
 
 
 def _meeting(plan: Mir, workers: int) -> int:
-    """The worker that combines rows of several workers: the one that has a whole table; otherwise a hash of the
-    plan, to distribute queries."""
-    return 0 if _has_whole_table(plan) else hash(plan) % workers
+    """The worker that combines rows of several workers: the one that has all rows of an unsharded table; otherwise a
+    hash of the plan, to distribute queries."""
+    return 0 if _reads_unsharded_table(plan) else hash(plan) % workers
 
 
-def _has_whole_table(plan: Mir) -> bool:
-    return plan.table.sharded_by == () if isinstance(plan, Base) else any(map(_has_whole_table, plan.inputs))
+def _reads_unsharded_table(plan: Mir) -> bool:
+    return plan.table.sharded_by == () if isinstance(plan, Base) else any(map(_reads_unsharded_table, plan.inputs))
 
 
 def select_keys(keys: Any, places: Codes) -> Any:
@@ -93,29 +93,29 @@ def select_keys(keys: Any, places: Codes) -> Any:
     return [keys[i] for i in places.tolist()]
 
 
-def merged(parts: ReadParts[Asked], replies: Mapping[int, Rows]) -> Rows:
-    """Merge the answers. `replies`: of all workers that were asked."""
+def merged(parts: ReadParts[Request], replies: Mapping[int, Rows]) -> Rows:
+    """Merge the answers. `replies`: of all workers that have a part."""
     answers = [replies[w] for w in sorted(parts)]
     wrong = next((a for a in answers if a.error is not None), None)
     if wrong is not None or len(answers) == 1 or answers[0].rows is None:
-        return replace(wrong or answers[0], request=parts.whole.request)
-    if parts.whole.between is not None:
-        return Rows(parts.whole.request, _ranged(parts, [a.rows for a in answers]))
-    return Rows(parts.whole.request, numbered([(replies[w].rows, at) for w, at in sorted(parts.ordinals.items())]))
+        return replace(wrong or answers[0], request=parts.original.request)
+    if parts.original.between is not None:
+        return Rows(parts.original.request, _ranged(parts, [a.rows for a in answers]))
+    return Rows(parts.original.request, numbered([(replies[w].rows, at) for w, at in sorted(parts.ordinals.items())]))
 
 
-def numbered(found: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
+def numbered(tables: Sequence[tuple[pa.Table, Codes]]) -> pa.Table:
     """Merge rows of several workers in the order of their keys. Each table's last column is `__key`; with it are
     the ordinals of the keys that it numbers from 0."""
-    ordinals = np.concatenate([at[_keys(rows)] for rows, at in found])
-    rows = _numbered_anew(_together([rows for rows, _ in found]), ordinals)
+    ordinals = np.concatenate([at[_keys(rows)] for rows, at in tables])
+    rows = _numbered_anew(_together([rows for rows, _ in tables]), ordinals)
     return rows.take(pa.array(np.argsort(ordinals, kind="stable")))
 
 
-def _ranged(parts: ReadParts[Asked], tables: list[pa.Table]) -> pa.Table:
-    """Merge the rows of a range, or of as many first values as were asked for. All rows of a value are at one
+def _ranged(parts: ReadParts[Request], tables: list[pa.Table]) -> pa.Table:
+    """Merge the rows of a range, or of the first values up to the read's limit. All rows of a value are at one
     worker."""
-    rows, read = _together(tables), parts.whole
+    rows, read = _together(tables), parts.original
     if parts.range is None:
         starts = np.cumsum([0, *(int(_keys(t).max(initial=-1)) + 1 for t in tables)])
         return _numbered_anew(rows, np.concatenate([_keys(t) + s for t, s in zip(tables, starts[:-1], strict=True)]))

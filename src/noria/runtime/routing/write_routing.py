@@ -1,4 +1,4 @@
-"""Decides which workers a write statement concerns, and each worker's part (DESIGN section 7). Pure.
+"""Decides which workers a write statement concerns, and each worker's part (DESIGN section 7). Pure. Call `routed`.
 
 Keeps true: a row is sent to the worker that has all rows of its key. A row without a valid place is rejected here
 and sent nowhere. AUTO_INCREMENT values are assigned here, because they may determine the worker.
@@ -61,7 +61,7 @@ class AutoIncrementValues:
         """Record that a statement with this value is under way."""
         self.expected.setdefault(table.table_id, []).append(value)
 
-    def came(self, table: TableDef, value: int, done: bool) -> None:
+    def ended(self, table: TableDef, value: int, done: bool) -> None:
         """Record that a statement with this value is over."""
         self.expected[table.table_id].remove(value)
         if not self.expected[table.table_id]:
@@ -89,20 +89,20 @@ class RoutedWrite:
 
     * `last`: the position, by ascending worker, of the part with the last row.
     * `brings`: the greatest AUTO_INCREMENT value in the statement itself; 0: none.
-    * `whole`: the INSERT and its table, if each worker has only some rows.
+    * `split_insert`: the INSERT before the split and its table, if each worker has only some rows.
     * `moves`: rows may move between workers.
-    * `unique`: rows may get values that only other workers know to be taken. `assigns`: also by an assignment.
+    * `unique`: rows may get values that exist at other workers only. `assigns`: also by an assignment.
     * `values`: numbers of such UNIQUE indexes, and hashes of an INSERT's values for them. `distinct`: no two of
       its rows have the same.
     * `spread`: the columns of such indexes.
-    * `few`: each row is found by its key.
+    * `few`: each row is looked up by its key.
     * `renumbers`: it may set an AUTO_INCREMENT column to values not assigned here.
     """
 
     parts: dict[int, Statement]
     last: int = 0
     brings: int = 0
-    whole: tuple[Insert, TableDef] | None = None
+    split_insert: tuple[Insert, TableDef] | None = None
     moves: bool = False
     unique: bool = False
     assigns: bool = False
@@ -113,11 +113,11 @@ class RoutedWrite:
     renumbers: bool = False
 
     def result(self, results: Sequence[WriteResult]) -> WriteResult:
-        """The result of the whole statement. `results`: of all its workers, or of the one that planned it."""
+        """The result of the original statement. `results`: of all its workers, or of the one that planned it."""
         error = next((r.error for r in results if r.error is not None), None)
         if error is not None:
-            told = None if self.whole is None else _wrong(*self.whole)
-            return WriteResult(error=told or error)
+            wrong_value = None if self.split_insert is None else _wrong(*self.split_insert)
+            return WriteResult(error=wrong_value or error)
         first = min((r.last_insert_id for r in results if r.last_insert_id), default=0)  # they ascend with the rows
         last = results[self.last] if len(results) == len(self.parts) else results[-1]
         return WriteResult(sum(r.affected for r in results), first, sum(r.matched for r in results), row_id=last.row_id)
@@ -130,13 +130,13 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: AutoInc
         return RoutedWrite({0: statement})
     spread = tuple(i.columns for i in table.spread_unique)
     if isinstance(statement, Insert):
-        found, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
+        write, unique = _insert(statement, table, workers, numbers, turn), bool(table.spread_unique)
         if unique:
-            whole = found.whole[0] if found.whole is not None else next(iter(found.parts.values()))
-            assert isinstance(whole, Insert)
-            values, distinct = _values(whole, table)
-            found = replace(found, whole=(whole, table), values=values, distinct=distinct)
-        return replace(found, moves=_moves(statement, table), unique=unique,
+            insert = write.split_insert[0] if write.split_insert is not None else next(iter(write.parts.values()))
+            assert isinstance(insert, Insert)
+            values, distinct = _values(insert, table)
+            write = replace(write, split_insert=(insert, table), values=values, distinct=distinct)
+        return replace(write, moves=_moves(statement, table), unique=unique,
                        assigns=_assigns_unique(statement, table), spread=spread, few=True,
                        renumbers=renumbers(statement, table))
     concerned = _concerned(statement.where, table, workers) if isinstance(statement, Update | Delete) else None
@@ -148,8 +148,8 @@ def routed(statement: Statement, table: TableDef, workers: int, numbers: AutoInc
 
 def by_worker(table: TableDef, keys: Sequence[Key], workers: int, columns: tuple[int, ...] | None = None
               ) -> dict[int, list[Key]]:
-    """The keys, by the worker that may have their rows. Each is at all of them if the key does not tell. `columns`: of
-    the keys; by default those of the primary key."""
+    """The keys, by the worker that may have their rows. If a key does not determine the worker, it is listed for
+    all. `columns`: of the keys; by default those of the primary key."""
     columns = table.primary_key if columns is None else columns
     by = table.sharded_by
     if by == () or workers == 1:
@@ -158,11 +158,11 @@ def by_worker(table: TableDef, keys: Sequence[Key], workers: int, columns: tuple
         return {w: list(keys) for w in range(workers)}
     places, symbols = [columns.index(c) for c in by], PlainSymbols()
     codes = [convert([key[at] for key in keys], table.columns[c], 1, symbols) for at, c in zip(places, by, strict=True)]
-    found: dict[int, list[Key]] = {}
+    keys_of: dict[int, list[Key]] = {}
     owners = shard_of(codes, [table.columns[c].type for c in by], workers, symbols)
     for key, w in zip(keys, owners.tolist(), strict=True):
-        found.setdefault(w, []).append(key)
-    return found
+        keys_of.setdefault(w, []).append(key)
+    return keys_of
 
 
 def renumbers(statement: Statement, table: TableDef) -> bool:
@@ -231,10 +231,10 @@ def _insert(statement: Insert, table: TableDef, workers: int, numbers: AutoIncre
 
 
 def _wrong(statement: Insert, table: TableDef) -> SqlError | None:
-    """The error of an invalid value, with its row's number in the whole statement."""
+    """The error of an invalid value, with its row's number in the original statement."""
     try:
-        told = {c for c in table.sharded_by or () if c != table.auto_increment}
-        for position in sorted(told.union(statement.columns)):
+        positions = {c for c in table.sharded_by or () if c != table.auto_increment}
+        for position in sorted(positions.union(statement.columns)):
             _codes(statement, table, position, PlainSymbols())
     except SqlError as e:
         return e
@@ -247,10 +247,10 @@ def _part(statement: Insert, places: Codes) -> Insert:
     if numbered:
         all_are = len(numbered) == len(statement.rows)
         numbered = range(len(places)) if all_are else np.flatnonzero(np.isin(places, numbered)).tolist()
-    return statement._replace(rows=_taken(statement.rows, places), numbered=numbered)
+    return statement._replace(rows=_select_rows(statement.rows, places), numbered=numbered)
 
 
-def _taken(rows: Any, places: Codes) -> Any:
+def _select_rows(rows: Any, places: Codes) -> Any:
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
         return rows.take(pa.array(places))
     return [rows[i] for i in places.tolist()]
@@ -266,16 +266,16 @@ def _owners(statement: Insert, table: TableDef, workers: int) -> Codes:
 def _values(statement: Insert, table: TableDef) -> tuple[frozenset[tuple[int, int]], bool]:
     """Hashes of the rows' values for UNIQUE indexes that several workers have, with the index's number. And
     whether all are known and distinct."""
-    symbols, found = PlainSymbols(), list[tuple[int, int]]()
+    symbols, hashed = PlainSymbols(), list[tuple[int, int]]()
     try:
         for n, index in enumerate(table.spread_unique):
             codes, types = [_codes(statement, table, c, symbols) for c in index.columns], table.columns
             there = np.flatnonzero(np.logical_and.reduce([c != NULL_CODE for c in codes]))
             hashes = shard_of([c[there] for c in codes], [types[c].type for c in index.columns], 1 << 31, symbols)
-            found += [(n, h) for h in hashes.tolist()]
+            hashed += [(n, h) for h in hashes.tolist()]
     except SqlError:
         return frozenset(), False  # its worker reports it
-    return frozenset(found), len(set(found)) == len(found)
+    return frozenset(hashed), len(set(hashed)) == len(hashed)
 
 
 def _codes(statement: Insert, table: TableDef, position: int, symbols: PlainSymbols) -> Codes:
@@ -314,23 +314,23 @@ def _numbered(statement: Insert, table: TableDef, numbers: AutoIncrementValues) 
     at = table.auto_increment
     assert at is not None
     codes = _codes(statement, table, at, PlainSymbols())
-    wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
-    given = codes[(codes != NULL_CODE) & (codes != 0)]
-    brings = max(int(given.max()), 0) if len(given) else 0
-    if not len(wanted):
+    unnumbered = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
+    numbered_codes = codes[(codes != NULL_CODE) & (codes != 0)]
+    brings = max(int(numbered_codes.max()), 0) if len(numbered_codes) else 0
+    if not len(unnumbered):
         return statement, brings
-    if len(wanted) == len(codes):
+    if len(unnumbered) == len(codes):
         first = numbers.next(table, len(codes))
-        given = span(first, len(codes))
-        return _with_column(statement, at, given)._replace(numbered=range(len(codes))), 0
+        numbered_codes = span(first, len(codes))
+        return _with_column(statement, at, numbered_codes)._replace(numbered=range(len(codes))), 0
     codes = codes.copy()
     above = 0
-    for row, code in enumerate(codes.tolist()):  # in row order: a greater given value raises the following ones
+    for row, code in enumerate(codes.tolist()):  # in row order: a greater value raises the following ones
         if code in (NULL_CODE, 0):
             codes[row] = numbers.next(table, 1, above)
         else:
             above = max(above, code)
-    return _with_column(statement, at, codes)._replace(numbered=wanted.tolist()), brings
+    return _with_column(statement, at, codes)._replace(numbered=unnumbered.tolist()), brings
 
 
 def _with_column(statement: Insert, position: int, codes: Codes) -> Insert:

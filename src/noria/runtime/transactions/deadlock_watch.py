@@ -1,10 +1,11 @@
-"""Ends deadlocks of waits that no single worker knows: of LOCK TABLES, GET_LOCK, definitions and rows together.
+"""Detects and ends deadlocks across workers, among waits for LOCK TABLES, GET_LOCK, definitions and rows.
+Call `Deadlocks.waiting` around each wait.
 
     a wait begins here ──► it closes a cycle of waits here ──► the victim's wait ends at once
          │ a session for which it waits runs a statement
          └──► every LOOK_S: who waits for rows at the workers? ──► the same cycle twice ──► the victim's wait ends
 
-Keeps true: a wait that has ended, for whatever reason, leaves nothing here.  While nobody waits, nothing runs here.
+Keeps true: a wait that has ended, for whatever reason, is no longer registered.  While nobody waits, no task runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LOOK_S = 0.05  # between two looks for cycles that include waits at workers
 
 
 class Deadlocks:
-    """See the module.  found: the number of victims."""
+    """See the module.  victims: the number of waits that were ended with an error."""
 
     def __init__(self) -> None:
         self._graph = WaitGraph()
@@ -30,13 +31,13 @@ class Deadlocks:
         self._runs: Callable[[Party], bool] = lambda party: False
         self._rows: Callable[[], Awaitable[Mapping[Party, RowWait]]] = _none
         self._end: Callable[[Party], None] = lambda party: None
-        self.found = 0
+        self.victims = 0
 
     def connect(self, runs: Callable[[Party], bool], rows: Callable[[], Awaitable[Mapping[Party, RowWait]]],
                 end: Callable[[Party], None]) -> None:
         """Look at workers, too.  runs: True if the session runs a statement, so that it may wait at a worker.
 
-        rows: asks the workers who waits for rows.  end: ends the wait of such a party with error 1213.
+        rows: requests from the workers who waits for rows.  end: ends the wait of such a party with error 1213.
         """
         self._runs, self._rows, self._end = runs, rows, end
 
@@ -68,7 +69,7 @@ class Deadlocks:
             del self._stops[party]
 
     def _stop(self, victim: Party) -> None:
-        self.found += 1
+        self.victims += 1
         stop = self._stops.get(victim)
         if stop is None:
             self._end(victim)
@@ -85,7 +86,7 @@ class Deadlocks:
             if any(map(self._runs, self._graph.blockers())):
                 rows = await self._rows()
                 now = {frozenset(cycle) for cycle in self._graph.cycles(rows)}
-                same = [party for cycle in now & before for party in cycle]  # the workers were asked one by one
+                same = [party for cycle in now & before for party in cycle]  # the workers answered one after another
                 for victim in self._graph.victims(rows, same) if same else ():
                     self._stop(victim)
             before = now
@@ -96,13 +97,14 @@ async def _none() -> Mapping[Party, RowWait]:
 
 
 class RowWaits:
-    """Who waits for rows at the workers, as `Deadlocks` asks.  writers: the sessions of writes without a transaction
+    """Reports to `Deadlocks` who waits for rows at the workers.  writers: the sessions of writes without a transaction
     that wait for a lock, by the names under which they wait."""
 
     def __init__(self, coordinator: TransactionCoordinator, writers: Callable[[], Mapping[str, Party]]):
         self._coordinator, self._writers = coordinator, writers
 
-    async def found(self) -> dict[Party, RowWait]:
+    async def collect(self) -> dict[Party, RowWait]:
+        """Request the waits from all workers.  Returns them by the session that waits."""
         waits = await self._coordinator.lock_waits()
         transactions = {t.name: t for t in self._coordinator.opened()}
         writers = self._writers()

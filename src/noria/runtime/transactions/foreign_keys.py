@@ -1,15 +1,16 @@
-"""Keeps FOREIGN KEYs: checks what a statement of a transaction did, and does what its keys ask for.
+"""Enforces FOREIGN KEYs: checks the keys that a statement of a transaction has changed, and cascades the changes.
+Call `ForeignKeyChecks.stage`.
 
-    staged ──► which keys came and went? ──► a child's new key: its parent exists, and is locked, else error 1452
+    staged ──► which keys did it change? ──► a child's new key: its parent exists, and is locked, else error 1452
                                          └─► a parent's lost key: no child has it (1451), or the children are
                                              deleted, or get NULL or the new key, by statements of the transaction
 
-Keeps true: when a statement is done, each key of a child has a parent, and stays so until the transaction ends: whoever
-removes a parent must lock it. A statement that fails is undone with all that followed from it. INSERT IGNORE leaves
-out the rows that lack a parent.
+Keeps true: when a statement is done, each key of a child has a parent, and keeps it until the transaction ends, because
+the parent is locked. A statement that fails is undone together with its cascades. INSERT IGNORE leaves out the rows
+that lack a parent.
 
-Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that are
-accepted here, as the removal of a parent before its child in one DELETE.
+Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that Noria
+accepts. An example is one DELETE that removes a parent before its child.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 
 FOREIGN_KEY_DEPTH = 15  # statements that may follow from each other, as in InnoDB
-FOREIGN_KEYS_AT_ONCE = 200  # keys that are looked up, or whose children are changed, by one request
+FOREIGN_KEYS_AT_ONCE = 200  # keys that one request looks up, or whose children it changes
 Tables = Mapping[str, TableDef]  # by names in small letters
 Describe = Callable[[TableDef, ForeignKey], str]  # `child`, CONSTRAINT …
 
@@ -57,13 +58,13 @@ class ForeignKeyChecks:
         if known is None:
             return None
         table = known.table
-        found = _Keys(table, [k for k in known.keys if _may_come(statement, table, k.columns)],
+        concerned = _Keys(table, [k for k in known.keys if _may_come(statement, table, k.columns)],
                       [r for r in known.references if _may_go(statement, table, r[2])])
-        return found if found.keys or found.references else None
+        return concerned if concerned.keys or concerned.references else None
 
     async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, depth: int = 0
                     ) -> WriteResult:
-        """Run a statement within the transaction, and all that follows from it. Raises SqlError 1451, 1452 and those
+        """Run a statement within the transaction, and its cascades. Raises SqlError 1451, 1452 and those
         of `TransactionCoordinator.stage`; then nothing is done."""
         if depth > FOREIGN_KEY_DEPTH:
             raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
@@ -75,19 +76,19 @@ class ForeignKeyChecks:
                 return await self._staged(transaction, statement, left_out, before, wait_s, depth)
             except _Orphans as orphans:
                 if any(orphans.columns == known.columns and orphans.keys == known.keys for known in left_out):
-                    raise  # the rows that have these keys were not found by them: nothing is done
+                    raise  # the removal matched none of these rows: nothing is done
                 await self._refuse_older(transaction, orphans, wait_s)
                 left_out.append(orphans)
 
     async def _staged(self, transaction: OpenTransaction, statement: Statement, left_out: Sequence[_Orphans],
                       before: Mapping[int, int], wait_s: float, depth: int) -> WriteResult:
-        """Run a statement and what follows from it, without the rows that have these keys. Raises _Orphans for more
+        """Run a statement and its cascades, without the rows that have these keys. Raises _Orphans for more
         rows to leave out."""
         result = await self._coordinator.stage(transaction, statement, wait_s)
         try:
             for removal in (r for orphans in left_out for r in orphans.removals()):
-                gone = await self._coordinator.stage(transaction, removal, wait_s)
-                result = result._replace(affected=result.affected - gone.affected)
+                removal_result = await self._coordinator.stage(transaction, removal, wait_s)
+                result = result._replace(affected=result.affected - removal_result.affected)
             await self._keep(transaction, statement, before, wait_s, depth)
         except SqlError:
             if transaction.lost is None:
@@ -113,18 +114,18 @@ class ForeignKeyChecks:
         sets = list(dict.fromkeys([*(k.columns for k in keys), *(at for _, _, at in references)]))
         changes = await self._changes(transaction, before, table, sets, wait_s)
         for key in keys:
-            await self._need_parents(transaction, statement, table, key, changes[key.columns].came, wait_s)
+            await self._need_parents(transaction, statement, table, key, changes[key.columns].added, wait_s)
         for child, key, at in references:
             await self._follow(transaction, statement, table, child, key, changes[at], wait_s, depth)
 
     async def _changes(self, transaction: OpenTransaction, before: Mapping[int, int], table: TableDef,
                        sets: Sequence[tuple[int, ...]], wait_s: float) -> dict[tuple[int, ...], _Changes]:
-        """What happened to the values of each set of columns at all workers together."""
+        """The net changes of the values of each set of columns, at all workers together."""
         concerned = [w for w, done in transaction.done.items() if done > before.get(w, 0)]
         answers = await self._coordinator.ask(transaction, {
             w: AskKeyChanges(0, transaction.name, transaction.done[w], before.get(w, 0), table.name, tuple(sets))
             for w in concerned}, wait_s)
-        found = {}
+        changes = {}
         for n, columns in enumerate(sets):
             net: Counter[Key] = Counter()
             for each in answers:
@@ -132,9 +133,9 @@ class ForeignKeyChecks:
                 net.subtract(each[n].gone)
             pairs = {old: new for each in answers for old, new in zip(each[n].old, each[n].new, strict=True)}
             removed = list(dict.fromkeys(k for each in answers for k in each[n].removed))
-            found[columns] = _Changes([k for k, c in net.items() if c < 0], [k for k, c in net.items() if c > 0],
+            changes[columns] = _Changes([k for k, c in net.items() if c < 0], [k for k, c in net.items() if c > 0],
                                       removed, pairs)
-        return found
+        return changes
 
     async def _need_parents(self, transaction: OpenTransaction, statement: Statement, child: TableDef,
                             key: ForeignKey, values: Sequence[Key], wait_s: float) -> None:
@@ -152,9 +153,9 @@ class ForeignKeyChecks:
 
     async def _follow(self, transaction: OpenTransaction, statement: Statement, table: TableDef, child: TableDef,
                       key: ForeignKey, changes: _Changes, wait_s: float, depth: int) -> None:
-        """Do what the key asks for, now that the table has lost some keys."""
+        """Apply the key's ON DELETE or ON UPDATE action for the keys that the table has lost."""
         replaces = isinstance(statement, Insert) and statement.on_duplicate == "replace"  # it deletes, and inserts
-        lost = changes.removed if replaces else changes.gone
+        lost = changes.removed if replaces else changes.lost
         if not lost:
             return
         transaction.removed.add(table.name.lower())
@@ -175,7 +176,7 @@ class ForeignKeyChecks:
                     (c, const(v, child.columns[c].type)) for c, v in zip(key.columns, new, strict=True)),
                     with_keys(child, key.columns, [old])), wait_s, depth + 1)
             return
-        for some in _pieces(had):
+        for some in _chunks(had):
             where = with_keys(child, key.columns, some)
             nulls = tuple((c, const(None, child.columns[c].type)) for c in key.columns)
             follows = Delete(child.name, where) if action is Action.CASCADE else Update(child.name, nulls, where)
@@ -183,15 +184,15 @@ class ForeignKeyChecks:
 
     async def _missing(self, transaction: OpenTransaction, table: TableDef, columns: tuple[int, ...],
                        keys: Sequence[Key], lock: bool, wait_s: float) -> list[Key]:
-        """The keys that no row of the table has, at any worker. `lock`: lock the rows that are found."""
+        """The keys that no row of the table has, at any worker. `lock`: lock the matched rows."""
         missing: list[Key] = []
-        for some in _pieces(keys):
-            asked = by_worker(table, some, self._coordinator.workers, columns)
+        for some in _chunks(keys):
+            keys_of = by_worker(table, some, self._coordinator.workers, columns)
             answers = await self._coordinator.ask(transaction, {
                 w: FindKeys(0, transaction.name, transaction.done.get(w, 0), table.name, columns, tuple(mine), lock)
-                for w, mine in asked.items()}, wait_s)
-            absent = Counter(mine[n] for mine, found in zip(asked.values(), answers, strict=True) for n in found)
-            times = Counter(k for mine in asked.values() for k in mine)
+                for w, mine in keys_of.items()}, wait_s)
+            absent = Counter(mine[n] for mine, numbers in zip(keys_of.values(), answers, strict=True) for n in numbers)
+            times = Counter(k for mine in keys_of.values() for k in mine)
             missing += [k for k in some if absent[k] == times[k]]
         return missing
 
@@ -204,22 +205,22 @@ class _Orphans(SqlError):
         self.child, self.columns, self.keys = child, key.columns, keys
 
     def removals(self) -> Iterator[Delete]:
-        """What removes these rows."""
-        for some in _pieces(self.keys):
+        """The statements that remove these rows."""
+        for some in _chunks(self.keys):
             yield Delete(self.child.name, with_keys(self.child, self.columns, some))
 
 
 class _Changes:
-    """Keys that went and came, net. `removed`: of all rows that went. `pairs`: the new key of each old one, of rows
-    that were changed in place."""
+    """The keys that a table has lost and those added to it, net. `removed`: the keys of all removed rows. `pairs`: the
+    new key of each old one, of rows that were changed in place."""
 
-    def __init__(self, gone: list[Key], came: list[Key], removed: list[Key], pairs: Mapping[Key, Key]):
-        self.gone, self.came, self.removed, self._pairs = gone, came, removed, pairs
+    def __init__(self, lost: list[Key], added: list[Key], removed: list[Key], pairs: Mapping[Key, Key]):
+        self.lost, self.added, self.removed, self._pairs = lost, added, removed, pairs
 
     def paired(self, keys: Sequence[Key]) -> dict[Key, Key]:
         """The new key of each of these old ones."""
-        if len(self.gone) == len(self.came) == 1:
-            return {self.gone[0]: self.came[0]}
+        if len(self.lost) == len(self.added) == 1:
+            return {self.lost[0]: self.added[0]}
         if any(k not in self._pairs for k in keys):
             raise not_supported("ON UPDATE CASCADE of several rows that move to other workers", "update one at a time")
         return {k: self._pairs[k] for k in keys}
@@ -235,12 +236,12 @@ class _Keys(NamedTuple):
 
 def _keys_of(tables: Tables) -> dict[str, _Keys]:
     """The keys of all tables that have some, or to which some refer, by name in small letters."""
-    found = {name: _Keys(table, list(table.foreign_keys), []) for name, table in tables.items()}
+    keys_of = {name: _Keys(table, list(table.foreign_keys), []) for name, table in tables.items()}
     for child in tables.values():
         for key in child.foreign_keys:
-            if (parent := found.get(key.parent.lower())) is not None:  # a parent may be missing: foreign_key_checks = 0
+            if (parent := keys_of.get(key.parent.lower())) is not None:  # else foreign_key_checks was 0
                 parent.references.append((child, key, key.positions_in(parent.table)))
-    return {name: keys for name, keys in found.items() if keys.keys or keys.references}
+    return {name: keys for name, keys in keys_of.items() if keys.keys or keys.references}
 
 
 def _may_come(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
@@ -272,6 +273,6 @@ def _in_turn(pairs: Mapping[Key, Key]) -> Iterator[tuple[Key, Key]]:
             yield old, left.pop(old)
 
 
-def _pieces(keys: Sequence[Key]) -> Iterator[list[Key]]:
+def _chunks(keys: Sequence[Key]) -> Iterator[list[Key]]:
     for at in range(0, len(keys), FOREIGN_KEYS_AT_ONCE):
         yield list(keys[at : at + FOREIGN_KEYS_AT_ONCE])

@@ -1,5 +1,5 @@
-"""Group commit for statements over several shards: all waiting statements of many clients share one two-phase
-commit.
+"""Group commit for statements over several shards: all waiting statements of many clients share one two-phase commit.
+Call `GroupCommits.add`.
 
     wait → Prepare, Write, Decide for all of them → each one's result
 
@@ -7,10 +7,10 @@ A group needs three consecutive synced commits, during which its workers accept 
 each statement, that would limit them to a few dozen a second. Statements that wait meanwhile form the next group:
 the more clients write, the less each write costs, as in one worker's own commits (`link/changes.py`).
 
-Keeps true: each statement by itself takes effect wholly or not at all. If one has an error, nothing of its group
-is done. It runs once more alone, for an outcome of its own, and the others run together. No statement is
-overtaken by a later one that concerns the same workers, except by such a second try. No statement waits for a
-worker that it does not concern, unless an earlier statement concerns both.
+Keeps true: each statement is atomic. If one has an error, its group is aborted. The statement then runs once more
+alone, for an outcome of its own, and the others run together. No statement runs before an earlier one that concerns the
+same workers, except that such a second try runs late. No statement waits for a worker that it does not concern, unless
+an earlier statement concerns both.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import NamedTuple, Protocol
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import Told
-from noria.runtime.link.changes import WorkerGone, WorkerLost
+from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 
 
 class GroupOutcome(NamedTuple):
-    """The outcome of a statement. `results`: by ascending worker. `told`: the workers to which each worker's tick
-    sent messages."""
+    """The outcome of a statement. `results`: by ascending worker. `sent`: for each worker, the
+    messages that its tick sent to other workers."""
 
     results: list[WriteResult]
-    told: dict[int, Told]
+    sent: dict[int, Told]
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class _GroupStatement:
     parts: Mapping[int, Statement]
     done: asyncio.Future[GroupOutcome]
     alone: bool = False
-    unwanted: bool = False
+    cancelled: bool = False
     deaths: int = 0
     places: dict[int, int] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class _GroupStatement:
 class _Running(NamedTuple):
     batch: list[_GroupStatement]
     group: asyncio.Task[Outcome]
-    told: dict[int, Told]
+    sent: dict[int, Told]
 
 
 class GroupCommits:
@@ -71,10 +71,10 @@ class GroupCommits:
         self._waiting: list[_GroupStatement] = []
         self._running: dict[asyncio.Task[None], _Running] = {}
         self._soon = False
-        self._back: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
+        self._awaited_workers: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
 
     @staticmethod
-    def takes(placed: RoutedWrite) -> bool:
+    def accepts(placed: RoutedWrite) -> bool:
         """Whether the statement is known to be short, and may share a group."""
         return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
 
@@ -82,12 +82,12 @@ class GroupCommits:
         """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
         one = _GroupStatement(parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
-        self._go_soon()
+        self._schedule()
         return one.done
 
     def give_up(self, done: asyncio.Future[GroupOutcome]) -> bool:
-        """Give up a statement if it is undecided; within a larger group it runs on. Returns whether it is one of
-        these."""
+        """Cancel a statement if it is undecided; within a larger group it runs on. Returns whether the statement is
+        queued or running here."""
         for one in self._waiting:
             if one.done is done:
                 self._waiting.remove(one)
@@ -96,27 +96,27 @@ class GroupCommits:
         for running in self._running.values():
             for one in running.batch:
                 if one.done is done:
-                    one.unwanted = True
+                    one.cancelled = True
                     if len(running.batch) == 1:
                         self._groups.give_up(running.group)
                     return True
         return False
 
-    # ------------------------------------------------------------ what goes together
-    def _go_soon(self) -> None:
+    # ------------------------------------------------------------ batches
+    def _schedule(self) -> None:
         if not self._soon:
             self._soon = True
-            asyncio.get_running_loop().call_soon(self._go)
+            asyncio.get_running_loop().call_soon(self._begin_groups)
 
-    def _go(self) -> None:
+    def _begin_groups(self) -> None:
         """Begin the groups that may begin."""
         self._soon = False
         batch = self._together()
         if batch:
             chosen = set(batch)
             self._waiting = [one for one in self._waiting if one not in chosen]
-            told: dict[int, Told] = {}
-            running = _Running(batch, self._groups.begin(parts_of(batch), told=told), told)
+            sent: dict[int, Told] = {}
+            running = _Running(batch, self._groups.begin(parts_of(batch), sent=sent), sent)
             task = asyncio.ensure_future(self._run(running))
             self._running[task] = running
             task.add_done_callback(self._ended)
@@ -129,7 +129,7 @@ class GroupCommits:
         for one in self._waiting:
             if len(busy) == self._workers:
                 break
-            if not self._groups.are_there(one.parts):
+            if not self._groups.all_up(one.parts):
                 self._wait_for(frozenset(one.parts))
             elif busy.isdisjoint(one.parts) and _fits(one, batch, rows):
                 batch.append(one)
@@ -139,13 +139,13 @@ class GroupCommits:
         return batch
 
     def _wait_for(self, workers: frozenset[int]) -> None:
-        if workers not in self._back:
-            self._back[workers] = task = asyncio.ensure_future(self._groups.there(workers))
-            task.add_done_callback(lambda _: self._came_back(workers))
+        if workers not in self._awaited_workers:
+            self._awaited_workers[workers] = task = asyncio.ensure_future(self._groups.wait_until_up(workers))
+            task.add_done_callback(lambda _: self._workers_up(workers))
 
-    def _came_back(self, workers: frozenset[int]) -> None:
-        if not self._back.pop(workers).cancelled():
-            self._go_soon()
+    def _workers_up(self, workers: frozenset[int]) -> None:
+        if not self._awaited_workers.pop(workers).cancelled():
+            self._schedule()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._running[task]
@@ -153,7 +153,7 @@ class GroupCommits:
             for one in self._waiting:
                 one.done.cancel()
         else:
-            self._go()
+            self._begin_groups()
 
     # ------------------------------------------------------------ a group
     async def _run(self, running: _Running) -> None:
@@ -170,13 +170,13 @@ class GroupCommits:
             for one in batch:
                 one.fail(e)
         else:
-            self._outcome(batch, outcome, running.told)
+            self._outcome(batch, outcome, running.sent)
 
-    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, told: Mapping[int, Told]) -> None:
+    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, sent: Mapping[int, Told]) -> None:
         if outcome.done or len(batch) == 1:
             for one in batch:
                 if not one.done.done():
-                    mine = {w: t for w, t in told.items() if w in one.parts}
+                    mine = {w: t for w, t in sent.items() if w in one.parts}
                     one.done.set_result(GroupOutcome(outcome.of(one.places), mine))
             return
         wrong = {one for one in batch if any(r.error is not None for r in outcome.of(one.places))} or set(batch)
@@ -185,14 +185,14 @@ class GroupCommits:
         self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
 
     def _again(self, batch: Sequence[_GroupStatement], deaths: int) -> None:
-        """Queue again those statements that are still wanted."""
+        """Queue the statements again, except the cancelled ones."""
         for one in batch:
             one.deaths += deaths if len(batch) == 1 else 0
             one.alone |= deaths > 0
-            if one.unwanted:
+            if one.cancelled:
                 one.done.cancel()
             elif one.deaths >= POISON_DEATHS:
-                one.fail(gave_up(one.deaths))
+                one.fail(too_many_deaths(one.deaths))
         self._waiting[:0] = [one for one in batch if not one.done.done()]
 
 
@@ -225,6 +225,6 @@ def parts_of(batch: Iterable[GroupMember]) -> dict[int, tuple[Statement, ...]]:
     return {w: tuple(some) for w, some in parts.items()}
 
 
-def gave_up(deaths: int) -> WorkerGone:
-    return WorkerGone(f"workers ended {deaths} times while they applied this change, so it is given up: nothing of it "
-                      "is done")
+def too_many_deaths(deaths: int) -> WorkerUnavailable:
+    return WorkerUnavailable(f"workers ended {deaths} times while they applied this change, so it is given up: nothing "
+                             "of it is done")

@@ -1,12 +1,14 @@
 """Batches INSERTs into tables with UNIQUE keys whose values several workers have (`TableDef.spread_unique`).
+Call `Inserts.add`.
 
-    places at all workers → Meet: which values does another worker have? → one Write at each owner
-                                                                         → a group for those with several owners
+    places at all workers → FindConflicts: which values does another worker have?
+        one owner         → one Write at each owner
+        several owners    → a group
 
 Keeps true: INSERTs of one batch have no such value in common, and none that another worker has. So each worker
 detects duplicates among its own rows. INSERTs that wait meanwhile form the next batch: the more clients write,
 the less each write costs. Those with several owners form batches of their own. If one of these has an error,
-nothing of its group is done, and it runs once more alone.
+its group is aborted, and it runs once more alone.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class _PendingInsert:
     done: asyncio.Future[WriteResult | None]
     places: dict[int, int] = field(default_factory=dict)
 
-    def told(self, result: WriteResult | None) -> None:
+    def settle(self, result: WriteResult | None) -> None:
         if not self.done.done():
             self.done.set_result(result)
 
@@ -59,10 +61,10 @@ class Inserts:
         self._planning: asyncio.Task[list[_PendingInsert]] | None = None
 
     @staticmethod
-    def takes(placed: RoutedWrite) -> bool:
+    def accepts(placed: RoutedWrite) -> bool:
         """Whether the owners alone can execute the INSERT once no other worker has its values."""
         known = len(placed.parts) == 1 or placed.distinct
-        return placed.whole is not None and known and not (placed.moves or placed.assigns)
+        return placed.split_insert is not None and known and not (placed.moves or placed.assigns)
 
     def add(self, placed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
         """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
@@ -75,11 +77,11 @@ class Inserts:
 
     def give_up(self, done: asyncio.Future[WriteResult | None]) -> bool:
         """Drop an INSERT that has not begun. Returns whether it did."""
-        found = [one for one in self._waiting if one.done is done]
-        for one in found:
+        waiting = [one for one in self._waiting if one.done is done]
+        for one in waiting:
             self._waiting.remove(one)
             done.cancel()
-        return bool(found)
+        return bool(waiting)
 
     def lost(self) -> None:
         """After the loss of a worker: the batch under way begins again when the worker is back."""
@@ -89,9 +91,9 @@ class Inserts:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                if not self._groups.are_there(range(len(self._links))):
-                    await self._groups.there(range(len(self._links)))
-                    continue  # some may have been given up
+                if not self._groups.all_up(range(len(self._links))):
+                    await self._groups.wait_until_up(range(len(self._links)))
+                    continue  # some may have been cancelled
                 together = self._together()
                 try:
                     await self._insert(together)
@@ -136,7 +138,7 @@ class Inserts:
                 writes = self._begin_each(name, free)
         finally:
             for link in self._links:
-                link.let_go(name)
+                link.release_place(name)
         if group is not None:
             await self._decided(group, free)
         await self._wrote(writes)
@@ -158,7 +160,7 @@ class Inserts:
                     one.fail(error)
                 else:
                     reply: Wrote = wrote.result()
-                    one.told(reply.results[n])
+                    one.settle(reply.results[n])
 
     async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_PendingInsert]) -> None:
         """Report the outcome of INSERTs that have several owners each."""
@@ -170,11 +172,11 @@ class Inserts:
             outcome = Outcome(False, {})  # one of them may have ended a worker
         if outcome.done:
             for one in free:
-                one.told(one.placed.result(outcome.of(one.places)))
+                one.settle(one.placed.result(outcome.of(one.places)))
             return
         wrong = {one for one in free if any(r.error is not None for r in outcome.of(one.places))} or set(free)
         for one in wrong:
-            one.told(None)
+            one.settle(None)
         self._waiting[:0] = [one for one in free if one not in wrong]
 
     async def _planned(self, places: Sequence[asyncio.Future[Any]],
@@ -190,7 +192,7 @@ class Inserts:
         finally:
             self._planning = None
             planning.cancel()
-        if planning.cancelled() or not self._groups.are_there(range(len(self._links))):
+        if planning.cancelled() or not self._groups.all_up(range(len(self._links))):
             raise WorkerLost
         return planning.result()
 
@@ -198,14 +200,14 @@ class Inserts:
         """The INSERTs whose values no other worker has. The others are answered, or marked to run alone."""
         each = [(link, [(one, part) for one in together for owner, part in one.parts.items() if owner != w])
                 for w, link in enumerate(self._links)]
-        asked = [(link, some) for link, some in each if some]
+        concerned = [(link, some) for link, some in each if some]
         replies: list[Done] = await asyncio.gather(*(
             link.ask(FindConflicts(0, tuple((part, one.placed.spread) for one, part in some)), True) for link,
-            some in asked))
-        for reply, (_, some) in zip(replies, asked, strict=True):
+            some in concerned))
+        for reply, (_, some) in zip(replies, concerned, strict=True):
             if reply.error is not None:
                 raise reply.error
-            for found, (one, _) in zip(reply.value, some, strict=True):
-                if found:
-                    one.told(WriteResult(error=found) if isinstance(found, SqlError) else None)
+            for conflict, (one, _) in zip(reply.value, some, strict=True):
+                if conflict:
+                    one.settle(WriteResult(error=conflict) if isinstance(conflict, SqlError) else None)
         return [one for one in together if not one.done.done()]

@@ -1,4 +1,5 @@
 """Statements of several workers that met a lock: each becomes a transaction of its own, which waits for the lock.
+Call `LockedStatements.begin`.
 
 The links of single workers do this for writes that concern one of them (`link/locked_writes.py`).
 

@@ -1,4 +1,4 @@
-"""An open transaction as its coordinator knows it, and what the coordinator asks of the workers."""
+"""The coordinator's record of an open transaction, and the operations of the workers that the coordinator uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Workers(Protocol):
         """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
-        """Ask each worker's link, behind the same writes."""
+        """Call `ask` with each worker's link, behind the same writes."""
 
     def waits_as(self, change: asyncio.Future[Any]) -> str | None:
         """The name under which a submitted write without a transaction waits for a lock; None if it does not."""

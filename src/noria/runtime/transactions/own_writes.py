@@ -1,10 +1,9 @@
 """Tracks which workers have the effects of a session's writes, so that the session reads its own writes.
 
 A write's answer lists the workers to which its tick sent messages, with the last message number of each; the
-other workers have nothing to wait for. The frontier in shared memory (`worker/frontier.py`) shows up to which
-message a worker has all effects. That suffices where rows pass one exchange. Beyond one, rows travel through
-other workers, even those of a worker's own writes, and the asked worker sends marks
-(`dataflow/cluster/frontier.py`).
+other workers need not wait. The frontier in shared memory (`worker/frontier.py`) shows up to which message a worker
+has all effects. That suffices where rows pass one exchange. Beyond one, rows travel through other workers, even those
+of a worker's own writes. Then the worker that is to catch up sends marks (`dataflow/cluster/frontier.py`).
 
 The same holds for a write that a restarting worker makes before it has its graph (`changes.InFlightPacket`). Its tick
 sends nothing, and the others receive the rows when they gather that worker's again.
@@ -31,20 +30,20 @@ class FrontierLink(Protocol):
 
 
 class ReadYourWrites:
-    """What each worker is known to have. A depth is the largest number of exchanges on the path to the state that
-    is read."""
+    """The writes whose effects each worker is known to have. A depth is the largest number of exchanges on the path to
+    the state that is read."""
 
     def __init__(self, links: Sequence[FrontierLink]):
         self._links = links
         self._answered = [0] * len(links)
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
 
-    def wrote(self, told: Mapping[int, Told]) -> Own:
-        """Record a write's answers; returns what the session must remember. `told`: for each worker, the messages
+    def wrote(self, sent: Mapping[int, Told]) -> Own:
+        """Record a write's answers; returns the record that the session keeps. `sent`: for each worker, the messages
         that its tick sent."""
-        for w in told:
+        for w in sent:
             self._answered[w] += 1
-        return {w: (self._answered[w], t) for w, t in told.items() if t is None or t}
+        return {w: (self._answered[w], t) for w, t in sent.items() if t is None or t}
 
     def lost(self, worker: int) -> None:
         for has in self._has.values():
@@ -55,24 +54,24 @@ class ReadYourWrites:
         return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes)
 
     def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
-        number, told = writes[writer]
+        number, sent = writes[writer]
         if writer == worker and depth == 1:
             return False
         if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
             return False
-        return depth > 1 or not has_heard(worker, told, lambda: self._links[worker].heard(writer))
+        return depth > 1 or not has_heard(worker, sent, lambda: self._links[worker].heard(writer))
 
     async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
-        """Wait until the readers have the effects of these writes, or of all earlier ones if none are given. A
-        worker that is away is waited for: its published views are readable meanwhile and lack these writes."""
+        """Wait until the readers have the effects of these writes, or of all earlier ones if `writes` is empty.
+        Also waits for a worker that is down: its published views are readable meanwhile and lack these writes."""
         lacking = [v for v in readers if not (writes and self.has(v, depth, writes))]
         await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
     async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:
         lacking = [w for w in writes if self._lacks(worker, depth, w, writes)]
-        told = {w: writes[w][1] for w in lacking}
-        if depth == 1 and lacking and None not in told.values():
-            await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in told.items() for v, last in t or ()
+        sent = {w: writes[w][1] for w in lacking}
+        if depth == 1 and lacking and None not in sent.values():
+            await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in sent.items() for v, last in t or ()
                                                       if v == worker))
             return
         answered = tuple(self._answered)
@@ -89,24 +88,24 @@ class ReadYourWrites:
             raise reply.error
 
 
-def has_heard(worker: int, told: Told, heard: Callable[[], int]) -> bool:
+def has_heard(worker: int, sent: Told, heard: Callable[[], int]) -> bool:
     """Whether the worker has all effects that a write sent it directly. `heard`: the last message of the writer
     whose effects it has."""
-    return told is not None and all(w != worker or heard() >= last for w, last in told)
+    return sent is not None and all(w != worker or heard() >= last for w, last in sent)
 
 
 def together(writes: Own, more: Own) -> Own:
     """Combine two records of what a session has written."""
     out = dict(writes)
-    for w, (number, told) in more.items():
+    for w, (number, sent) in more.items():
         before = out.get(w, (0, ()))[1]
-        both = None if told is None or before is None else _latest(before, told)
+        both = None if sent is None or before is None else _latest(before, sent)
         out[w] = number, both
     return out
 
 
-def _latest(before: Sequence[tuple[int, int]], told: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _latest(before: Sequence[tuple[int, int]], later: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     last = dict(before)
-    for w, number in told:
+    for w, number in later:
         last[w] = max(number, last.get(w, 0))
     return tuple(last.items())

@@ -1,10 +1,11 @@
 """Plans of statements that may move rows between workers, or that add values which are UNIQUE among all workers.
+Call `plan_statement`.
 
-    INSERT    Meet at the workers that may have conflicting rows ──► PredictEffect at the first owner, with these rows
+    INSERT    FindConflicts at the workers that may have such rows ──► PredictEffect at the first owner, with these rows
     UPDATE    PredictEffect at each worker that may have its rows
     both      CheckUnique at all workers, if the plan assigns such values
 
-Keeps true: a plan is valid as long as the places or the locks that were taken for it are kept.
+Keeps true: a plan is valid as long as its places in the queues, or its locks, are held.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ Planning = FindConflicts | PredictEffect | CheckUnique
 AskAll = Callable[[Mapping[int, Planning]], Awaitable[Sequence[Any]]]  # by worker; SqlError if one answers with it
 
 
-async def worked_out(routed: RoutedWrite, workers: int, ask: AskAll) -> StatementEffect:
+async def plan_statement(routed: RoutedWrite, workers: int, ask: AskAll) -> StatementEffect:
     """Plan a statement: its result, and a `Move` for each worker concerned."""
     parts = routed.parts
-    if routed.whole is None:
-        found = await ask({w: PredictEffect(0, part, routed.spread) for w, part in parts.items()})
-        worked: StatementEffect = _together(found)
+    if routed.split_insert is None:
+        effects = await ask({w: PredictEffect(0, part, routed.spread) for w, part in parts.items()})
+        effect: StatementEffect = _together(effects)
     else:
-        first, statement = min(parts), routed.whole[0]
+        first, statement = min(parts), routed.split_insert[0]
         others = range(workers) if routed.unique else parts
-        rows = await met(routed, (w for w in others if w != first), ask)
-        (worked,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
+        rows = await conflicting_rows(routed, (w for w in others if w != first), ask)
+        (effect,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
     if routed.assigns:
-        came = tuple(row for (move,) in worked.parts.values() for row in move.came)
-        table, each = next(iter(parts.values())).table, worked.parts
+        came = tuple(row for (move,) in effect.parts.values() for row in move.came)
+        table, each = next(iter(parts.values())).table, effect.parts
         await ask({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
                    for w in range(workers)} if came else {})
-    return worked
+    return effect
 
 
-async def met(routed: RoutedWrite, workers: Iterable[int], ask: AskAll) -> tuple[bytes, ...]:
+async def conflicting_rows(routed: RoutedWrite, workers: Iterable[int], ask: AskAll) -> tuple[bytes, ...]:
     """The packed rows of these workers that conflict with rows of the INSERT.  Raises SqlError."""
-    if routed.whole is None:
+    if routed.split_insert is None:
         return ()
-    found = await ask({w: FindConflicts(0, ((routed.whole[0], routed.spread),)) for w in workers})
-    for (some,) in found:
+    conflicts = await ask({w: FindConflicts(0, ((routed.split_insert[0], routed.spread),)) for w in workers})
+    for (some,) in conflicts:
         if isinstance(some, SqlError):
             raise some
-    return tuple(row for (some,) in found for row in some)
+    return tuple(row for (some,) in conflicts for row in some)
 
 
-def _together(found: Sequence[StatementEffect]) -> StatementEffect:
+def _together(effects: Sequence[StatementEffect]) -> StatementEffect:
     """Combine the plans of a statement's parts."""
     parts: dict[int, tuple[Move]] = {}
-    for w, (move,) in (item for f in found for item in f.parts.items()):
+    for w, (move,) in (item for f in effects for item in f.parts.items()):
         (had,) = parts.get(w, (Move(move.table, (), ()),))
         parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
-    results = [f.result for f in found]
+    results = [f.result for f in effects]
     return StatementEffect(results[0]._replace(affected=sum(r.affected for r in results),
                                                matched=sum(r.matched for r in results)), parts)

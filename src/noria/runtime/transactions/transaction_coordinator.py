@@ -1,4 +1,5 @@
-"""The transactions of clients: their parts at the workers, their commit, their end.
+"""Coordinates the transactions of clients: their parts at the workers, commit and rollback.
+Call `TransactionCoordinator.begin`, then `stage` and `commit`.
 
     stage ──► Stage at each worker concerned ──► all staged, or none
     commit ──► one worker concerned: one write │ several: one two-phase commit
@@ -9,7 +10,7 @@
 Keeps true: a request that fails at one worker is undone at the others. A transaction that has lost a part can only be
 rolled back; its client learns this once, by error 1213. A part may be changes, a snapshot or only locks. A transaction
 without a part at a worker waits for the worker. A worker forgets a transaction at its commit; in every other case the
-front end tells it to.
+front end sends it `EndTransaction`.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from noria.dataflow.messages.transaction_packets import (
     Within,
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
-from noria.runtime.link.changes import WorkerGone, WorkerLost
+from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.link.shard_link import LinkState, StagingWorker
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
-from noria.runtime.transactions.plans import Planning, met, worked_out
+from noria.runtime.transactions.plans import Planning, conflicting_rows, plan_statement
 from noria.runtime.transactions.transaction_reads import TransactionReads
 
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
@@ -104,8 +105,8 @@ class TransactionCoordinator:
             return [r.value for r in replies.values()]
 
         if routed.unique:
-            await met(routed, (0,), ask)  # INSERTs of the same values wait here for each other, with no lock elsewhere
-        return await worked_out(routed, len(self._workers.staging_workers), ask)
+            await conflicting_rows(routed, (0,), ask)  # INSERTs of the same values wait here, with no lock elsewhere
+        return await plan_statement(routed, len(self._workers.staging_workers), ask)
 
     async def _each(self, transaction: OpenTransaction, parts: Mapping[int, Statement], wait_s: float
                     ) -> list[WriteResult]:
@@ -136,15 +137,15 @@ class TransactionCoordinator:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             raise interrupted() from None
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             self.lose(transaction, _part_lost(e))
             self._refuse_lost(transaction)
         if transaction.reads is not None:
-            transaction.reads.asked.update(requests)
-        asked = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
-        why = await self._awaited(transaction, asked, wait_s) if asked else None
-        failures = [lost for f in asked.values() if (lost := f.exception()) is not None]
-        replies: dict[int, Done] = {w: f.result() for w, f in asked.items() if f.exception() is None}
+            transaction.reads.noted_at.update(requests)
+        pending = {w: asyncio.ensure_future(self._workers.staging_workers[w].ask(body)) for w, body in requests.items()}
+        why = await self._awaited(transaction, pending, wait_s) if pending else None
+        failures = [lost for f in pending.values() if (lost := f.exception()) is not None]
+        replies: dict[int, Done] = {w: f.result() for w, f in pending.items() if f.exception() is None}
         errors = [r.error for r in replies.values() if r.error is not None]
         if failures:
             self.lose(transaction, _part_lost(failures[0]))
@@ -155,12 +156,12 @@ class TransactionCoordinator:
 
     async def _take_part(self, transaction: OpenTransaction, workers: Iterable[int], wait_s: float | None = None
                          ) -> None:
-        """Wait for these workers, then give the transaction a part at each: it may get a lock there, even if its
-        request fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
+        """Wait for these workers, then register the transaction at each: it may get a lock there, even if its request
+        fails. Raises SqlError 1205 after `wait_s`, if the transaction holds something meanwhile."""
         new, links = [w for w in workers if w not in transaction.done], self._workers.staging_workers
         if down := [links[w] for w in new if links[w].state is not LinkState.UP]:
             if any(link.state is LinkState.CLOSED for link in down):
-                raise WorkerGone("the server is stopping")
+                raise WorkerUnavailable("the server is stopping")
             up = asyncio.gather(*(link.up() for link in down))
             try:
                 await asyncio.wait_for(up, wait_s if transaction.done else None)
@@ -178,7 +179,7 @@ class TransactionCoordinator:
         """How often the worker was lost."""
         return next((number for number, _ in self._workers.staging_workers[worker].losses().values()), 0)
 
-    async def _awaited(self, transaction: OpenTransaction, asked: Mapping[int, asyncio.Task[Any]], wait_s: float
+    async def _awaited(self, transaction: OpenTransaction, pending: Mapping[int, asyncio.Task[Any]], wait_s: float
                        ) -> SqlError | None:
         """Wait for all replies. Those that wait for a lock when the time is over, or when the statement is stopped,
         are ended. The result is the error if it was stopped."""
@@ -189,13 +190,13 @@ class TransactionCoordinator:
         while True:
             left = late - asyncio.get_running_loop().time()
             try:
-                _, waiting = await asyncio.wait(asked.values(), timeout=None if why else min(left, self._look_s))
+                _, waiting = await asyncio.wait(pending.values(), timeout=None if why else min(left, self._look_s))
                 if not waiting:
                     return why if stopped else None
                 if left > 0:
                     cycle = await self._cycle(transaction)
                     if not cycle or cycle != before or not self._is_victim(transaction, cycle):
-                        before = cycle  # twice, since the workers were asked at different moments
+                        before = cycle  # look twice, since the workers answered at different moments
                         continue
                     why = deadlock()
                 else:
@@ -205,9 +206,9 @@ class TransactionCoordinator:
                 if task is not None:
                     task.uncancel()
                 why, stopped = interrupted(), True
-            for w, one in asked.items():
+            for w, one in pending.items():
                 if not one.done():
-                    self._tell(w, EndWait(0, transaction.name, why))
+                    self._notify(w, EndWait(0, transaction.name, why))
 
     @property
     def _look_s(self) -> float:
@@ -219,7 +220,7 @@ class TransactionCoordinator:
         if self._looked is None or (self._looked.done() and asyncio.get_running_loop().time() > self._look_again):
             self._look_again = asyncio.get_running_loop().time() + ACROSS_S / 2
             self._looked = asyncio.ensure_future(self.lock_waits())
-        waits = await asyncio.shield(self._looked)  # all that wait look together
+        waits = await asyncio.shield(self._looked)  # all waiting requests share one look
         return cycle_of(transaction.name, lambda owner: waits.get(owner, ()))
 
     def opened(self) -> Iterator[OpenTransaction]:
@@ -228,12 +229,12 @@ class TransactionCoordinator:
     def end_wait(self, transaction: OpenTransaction, why: SqlError) -> None:
         """Answer its request that waits for a lock with an error."""
         for w in transaction.done:
-            self._tell(w, EndWait(0, transaction.name, why))
+            self._notify(w, EndWait(0, transaction.name, why))
 
     async def lock_waits(self) -> dict[Owner, list[Owner]]:
         """Who waits for whom at all workers."""
         waits: dict[Owner, list[Owner]] = {}
-        with suppress(WorkerGone):
+        with suppress(WorkerUnavailable):
             for reply in await asyncio.gather(*(w.ask(Inspect(0, "lock waits"))
                                                 for w in self._workers.staging_workers)):
                 for owner, *others in reply.value or ():
@@ -250,7 +251,7 @@ class TransactionCoordinator:
         done = transaction.done.get(worker, 0) + more
         try:
             reply: Done = await self._workers.staging_workers[worker].ask(Undo(0, transaction.name, done, keep))
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             reply = Done(0, None, SqlError(*LOCK_DEADLOCK, f"A worker was lost: {e}; try restarting transaction"))
         if reply.error is not None:
             self.lose(transaction, reply.error)
@@ -265,7 +266,8 @@ class TransactionCoordinator:
                 await self._undo(transaction, worker, mark.get(worker, 0))
 
     async def ask(self, transaction: OpenTransaction, requests: Mapping[int, Packet], wait_s: float) -> list[Any]:
-        """Ask workers and return their answers, in order of the requests. Raises SqlError if one answers with it."""
+        """Send requests to workers and return their answers, in the same order. Raises SqlError if one answers with
+        it."""
         replies, why = await self._replies(transaction, requests, wait_s)
         errors = [r.error for r in replies.values() if r.error is not None]
         if errors or why is not None:
@@ -298,12 +300,12 @@ class TransactionCoordinator:
         transaction = self.begin(owner=owner)
         transaction.defines = True
         try:
-            asked = {}
+            pending = {}
             for w, link in enumerate(self._workers.staging_workers):
                 transaction.done[w] = 0
-                asked[w] = asyncio.ensure_future(link.ask(LockDefinitions(0, transaction.name, tuple(tables))))
-            why = await self._awaited(transaction, asked, wait_s)
-            replies = [f.result() for f in asked.values() if f.exception() is None]  # who is lost has no transactions
+                pending[w] = asyncio.ensure_future(link.ask(LockDefinitions(0, transaction.name, tuple(tables))))
+            why = await self._awaited(transaction, pending, wait_s)
+            replies = [f.result() for f in pending.values() if f.exception() is None]  # who is lost has no transactions
             if (error := next((r.error for r in replies if r.error is not None), why)) is not None:
                 raise error
             yield
@@ -327,7 +329,7 @@ class TransactionCoordinator:
             except BaseException as e:
                 if marks is not None:  # some workers may have the mark, and others not
                     self.lose(transaction, e if isinstance(e, SqlError) else _part_lost(e))
-                if not isinstance(e, WorkerGone):
+                if not isinstance(e, WorkerUnavailable):
                     raise
                 if not fresh:
                     self.lose(transaction, _part_lost(e))
@@ -342,7 +344,7 @@ class TransactionCoordinator:
 
     async def _without_parts(self, transaction: OpenTransaction) -> None:
         """Close the snapshots of a transaction that has nothing else. Raises SqlError 1317 if it ended meanwhile."""
-        ended = [self._tell(w, EndTransaction(0, transaction.name)) for w in transaction.done]
+        ended = [self._notify(w, EndTransaction(0, transaction.name)) for w in transaction.done]
         transaction.done.clear()
         transaction.losses.clear()
         await asyncio.wait(ended)
@@ -361,10 +363,10 @@ class TransactionCoordinator:
         number of the mark. Raises SqlError 1213."""
         assert transaction.reads is not None
         self._refuse_lost(transaction)
-        mark, asked = transaction.reads.mark(), set(transaction.reads.asked)
+        mark, noted_at = transaction.reads.mark(), set(transaction.reads.noted_at)
         body = MarkReads(0, transaction.name, mark)
         replies, why = await self._replies(transaction, dict.fromkeys(range(self.workers), body), math.inf)
-        transaction.reads.asked = asked
+        transaction.reads.noted_at = noted_at
         error = next((r.error for r in replies.values() if r.error is not None), None)
         if error is not None:
             self.lose(transaction, error)
@@ -397,8 +399,8 @@ class TransactionCoordinator:
 
     # ------------------------------------------------------------ ends
     async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
-        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or WorkerGone
-        if that is unknown."""
+        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or
+        WorkerUnavailable if that is unknown."""
         try:
             self._refuse_lost(transaction)
         except SqlError:
@@ -454,13 +456,13 @@ class TransactionCoordinator:
     def _forget(self, transaction: OpenTransaction) -> None:
         self._open.discard(transaction)
         for w in transaction.done:
-            self._tell(w, EndTransaction(0, transaction.name))
+            self._notify(w, EndTransaction(0, transaction.name))
 
     def lose(self, transaction: OpenTransaction, why: SqlError) -> None:
         """Roll the transaction back at all workers. Its client can only end it."""
         transaction.lost = why
         for w in transaction.done:
-            self._tell(w, EndTransaction(0, transaction.name))
+            self._notify(w, EndTransaction(0, transaction.name))
 
     def _refuse_lost(self, transaction: OpenTransaction) -> None:
         """Raise SqlError 1213 if the transaction has lost a part, also if that were only locks."""
@@ -469,14 +471,14 @@ class TransactionCoordinator:
         if transaction.lost is not None:
             raise transaction.lost
 
-    def _tell(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
-        """Send a packet whose answer nobody needs; return the task that sends it. A worker that is gone has forgotten
-        the transaction anyway."""
-        async def told() -> None:
-            with suppress(WorkerGone):
+    def _notify(self, worker: int, body: TransactionPacket) -> asyncio.Task[None]:
+        """Send a packet whose answer nobody needs; return the task that sends it. A lost worker has forgotten the
+        transaction anyway."""
+        async def send() -> None:
+            with suppress(WorkerUnavailable):
                 await self._workers.staging_workers[worker].ask(body)
 
-        task = asyncio.ensure_future(told())
+        task = asyncio.ensure_future(send())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -1,4 +1,4 @@
-"""What a SERIALIZABLE transaction has read, as the front end knows it, and the parts of a commit that checks it.
+"""Records what a SERIALIZABLE transaction has read, and adds the check of these reads to its commit.
 
     SELECT ──► conditions on the rows of its tables, and the moment (a mark) ──► the commit sends them to the workers
     UPDATE, DELETE, INSERT ──► each worker notes what they read there (`storage/transactions/read_notes.py`)
@@ -29,12 +29,13 @@ class OfTransaction(Protocol):
 
 @dataclass
 class _Table:
-    """The reads of one table. `whole`: the first mark from which on all rows count as read; None: not all do.
+    """The reads of one table. `all_rows_since`: the first mark from which on all rows count as read; None: not
+    all do.
 
     `points`: by column and mark, the values by which rows were looked up. `conditions`: all others, with their marks.
     """
 
-    whole: int | None = None
+    all_rows_since: int | None = None
     points: dict[tuple[Col, int], dict[Const, None]] = field(default_factory=dict)
     conditions: dict[Expr, int] = field(default_factory=dict)
 
@@ -43,19 +44,20 @@ class _Table:
         return sum(map(len, self.points.values()))
 
     def coarsen(self) -> None:
-        """Note the whole table instead."""
+        """Note all rows of the table instead of single conditions."""
         marks = [*(mark for _, mark in self.points), *self.conditions.values()]
-        self.whole = min(marks if self.whole is None else [*marks, self.whole])
+        self.all_rows_since = min(marks if self.all_rows_since is None else [*marks, self.all_rows_since])
         self.points.clear()
         self.conditions.clear()
 
 
 class TransactionReads:
-    """See the module. `marks`: how many moments all workers have marked. `asked`: the workers that may have notes."""
+    """See the module. `marks`: how many moments all workers have marked. `noted_at`: the workers that may have
+    notes."""
 
     def __init__(self) -> None:
         self.marks = 0
-        self.asked: set[int] = set()
+        self.noted_at: set[int] = set()
         self._snapshot: int | None = None
         self._tables: dict[str, _Table] = {}
 
@@ -78,7 +80,7 @@ class TransactionReads:
     def note(self, table: str, terms: Sequence[Expr], mark: int) -> None:
         """Note that the rows for which all terms are true were read at the moment of the mark."""
         known = self._tables.setdefault(table, _Table())
-        if known.whole is not None and known.whole <= mark:
+        if known.all_rows_since is not None and known.all_rows_since <= mark:
             return
         if not terms:
             known.conditions[_ALL] = mark
@@ -94,20 +96,20 @@ class TransactionReads:
             known.coarsen()
 
     def reads(self) -> list[TableRead]:
-        """What was noted."""
-        found = []
+        """The noted reads."""
+        noted = []
         for name, known in self._tables.items():
-            if known.whole is not None:
-                found.append(TableRead(name, None, known.whole))
-            found += [TableRead(name, Call(BOOL, True, "in", (column, *values)), mark)
+            if known.all_rows_since is not None:
+                noted.append(TableRead(name, None, known.all_rows_since))
+            noted += [TableRead(name, Call(BOOL, True, "in", (column, *values)), mark)
                       for (column, mark), values in known.points.items()]
-            found += [TableRead(name, where, mark) for where, mark in known.conditions.items()]
-        return found
+            noted += [TableRead(name, where, mark) for where, mark in known.conditions.items()]
+        return noted
 
     def checked(self, transaction: OfTransaction, parts: Mapping[int, Staged],
                 routed: Callable[[Statement], RoutedWrite]) -> dict[int, Staged]:
         """The parts of the commit, which check what was read. `parts`: those that change something."""
-        if not parts and not self.asked and self.marks <= (self._snapshot is not None):
+        if not parts and not self.noted_at and self.marks <= (self._snapshot is not None):
             return {}
         by_worker: dict[int, list[TableRead]] = {}
         for read in self.reads():
@@ -115,7 +117,7 @@ class TransactionReads:
                 by_worker.setdefault(w, []).append(read)
         return {w: Staged(transaction.name, transaction.done.get(w, 0), parts[w].tables if w in parts else (),
                           reads=tuple(by_worker.get(w, ())), marks=self.marks)
-                for w in sorted({*parts, *by_worker, *self.asked})}
+                for w in sorted({*parts, *by_worker, *self.noted_at})}
 
 
 _ALL = Const(BOOL, False, True)

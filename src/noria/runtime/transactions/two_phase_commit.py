@@ -1,4 +1,5 @@
 """Two-phase commit of statements over several shards: at all workers concerned or at none (DESIGN section 7).
+Call `TwoPhaseCommits.begin`.
 
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
 
@@ -8,7 +9,7 @@ for each other.
 
 Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
 decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
-the coordinator before the decision was sent to it, the group is given up (`WorkerLost`). So nothing waits for it.
+the coordinator before the decision was sent to it, the group is aborted (`WorkerLost`). So nothing waits for it.
 If the coordinator is lost later, its next Hello says whether it committed. Until then, the participants hold back
 writes of the group's tables.
 """
@@ -54,7 +55,7 @@ class Participant(Protocol):
 
     def put(self, group: str, body: Change) -> asyncio.Future[Any]: ...
 
-    def let_go(self, group: str) -> None: ...
+    def release_place(self, group: str) -> None: ...
 
     def cancel(self, change: asyncio.Future[Any]) -> None: ...
 
@@ -116,21 +117,21 @@ class TwoPhaseCommits:
     def name(self) -> str:
         return f"{self._epoch}.{next(self._numbers)}"
 
-    def are_there(self, workers: Iterable[int]) -> bool:
+    def all_up(self, workers: Iterable[int]) -> bool:
         return all(self._links[w].state is LinkState.UP for w in workers)
 
-    async def there(self, workers: Iterable[int]) -> None:
+    async def wait_until_up(self, workers: Iterable[int]) -> None:
         """Wait until all of these workers serve."""
         some = tuple(workers)
-        while not self.are_there(some):
+        while not self.all_up(some):
             for w in some:
                 await self._links[w].up()
 
-    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", told: dict[int, Told] | None = None,
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", sent: dict[int, Told] | None = None,
               patient: bool = False, once: str = "") -> asyncio.Task[Outcome]:
         """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
-        `held`: the name of places already reserved for it in the workers' queues. `told`: receives, for each
+        `held`: the name of places already reserved for it in the workers' queues. `sent`: receives, for each
         worker, the messages that its tick sent. `once`: a name to remember with the decision.
         """
         name = held or self.name()
@@ -143,7 +144,7 @@ class TwoPhaseCommits:
         write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), once)
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
-        task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if told is None else told))
+        task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if sent is None else sent))
         self._running[task] = _Group(name, first, decision, prepares, patient)
         task.add_done_callback(self._ended)
         return task
@@ -155,7 +156,7 @@ class TwoPhaseCommits:
             task.exception()  # retrieved, in case nobody awaits the task
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
-        """Give up a group, unless it is decided."""
+        """Abort a group, unless it is decided."""
         if (group := self._running.get(task)) is not None:
             for w, prepare in group.prepares.items():
                 if not prepare.done():
@@ -173,7 +174,7 @@ class TwoPhaseCommits:
                     self._links[w].pass_by(group.name)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
-                   prepares: dict[int, asyncio.Future[Any]], told: dict[int, Told]) -> Outcome:
+                   prepares: dict[int, asyncio.Future[Any]], sent: dict[int, Told]) -> Outcome:
         name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
         prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is None]
@@ -191,7 +192,7 @@ class TwoPhaseCommits:
             await self._decide(name, prepared, False)
             raise
         except Exception as e:
-            if await self._found_out(first, name):
+            if await self._has_committed(first, name):
                 await self._decide(name, prepared, True)
             else:
                 await self._decide(name, prepared, False)
@@ -200,41 +201,41 @@ class TwoPhaseCommits:
             await self._decide(name, prepared, False)
             return Outcome(False, {first: wrote.results})
         self._committed.add(name)
-        told[first] = wrote.told
-        decided = await self._decide(name, prepared, True, told)
-        if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker asks for it
+        sent[first] = wrote.told
+        decided = await self._decide(name, prepared, True, sent)
+        if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker requests it
             self._committed.discard(name)
             self._done.setdefault(first, []).append(name)
         return Outcome(True, {first: wrote.results, **decided})
 
-    async def _decide(self, name: str, workers: Sequence[int], commit: bool, told: dict[int, Told] | None = None
+    async def _decide(self, name: str, workers: Sequence[int], commit: bool, sent: dict[int, Told] | None = None
                       ) -> dict[int, Sequence[WriteResult]]:
-        """Send the decision to these workers. One whose disk is full is asked each second until it commits. A
-        part that a damaged file prevents stays prepared; the worker's next start tries it again."""
+        """Send the decision to these workers. If a worker's disk is full, send it again each second until it commits.
+        A part that a damaged file prevents stays prepared; the worker's next start tries it again."""
         async def one(w: int) -> Sequence[WriteResult]:
-            said = False
+            logged = False
             while (name, w) not in self._settled:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
                 if (name, w) in self._settled:
                     break
                 if (error := _error(reply.results)) is None:
-                    if told is not None:
-                        told[w] = reply.told
+                    if sent is not None:
+                        sent[w] = reply.told
                     return reply.results
                 if error.code == _DAMAGED:
                     self._links[w].release(name)  # only its own table stays locked
                     return [WriteResult(error=_unfinished(w, error)) for _ in reply.results]
-                if not said:
+                if not logged:
                     log.warning("worker %d cannot commit what is decided, which is tried each second: %s", w, error)
-                    said = True
+                    logged = True
                 await asyncio.sleep(AGAIN_S)
-            if told is not None:
-                told[w] = None  # it did so before it had its graph (`InFlightPacket.early`)
+            if sent is not None:
+                sent[w] = None  # it did so before it had its graph (`InFlightPacket.early`)
             return self._settled[name, w]
 
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
 
-    async def _found_out(self, first: int, name: str) -> bool:
+    async def _has_committed(self, first: int, name: str) -> bool:
         """Whether the coordinator committed, according to the Hello of its next life."""
         await self._links[first].up()
         hello = self._links[first].hello
@@ -257,16 +258,16 @@ class TwoPhaseCommits:
 
         They cannot wait for their coordinator to serve: it waits until all workers have one catalog, and a worker
         with a prepared group accepts no change. A group is committed if its coordinator has committed it,
-        otherwise given up.
+        otherwise aborted.
         """
         for group in tuple(self._running.values()):
-            there = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
-            if not there or group.patient:  # no change of the catalog runs beside a patient group
+            prepared = [w for w in group.prepares if group.name in dict(hellos[w].prepared)]
+            if not prepared or group.patient:  # no change of the catalog runs beside a patient group
                 continue
             commit = group.name in hellos[group.first].decided or _committed(group.decision)
             if not commit:
                 self._links[group.first].withdraw(group.decision, True)
-            for w in there:
+            for w in prepared:
                 await self._settle(w, group.name, commit)
 
     async def _settle(self, worker: int, name: str, commit: bool) -> None:
@@ -279,7 +280,7 @@ class TwoPhaseCommits:
             raise error
         if error is not None:
             if commit:
-                self._committed.add(name)  # the worker asks for it again when it restarts alone
+                self._committed.add(name)  # the worker requests it again when it restarts alone
             log.warning("worker %d still cannot do what was decided: %s", worker, error)
         elif reply.results and any(g.name == name for g in self._running.values()):  # else it was done before this
             self._settled[name, worker] = reply.results
@@ -304,7 +305,7 @@ def _unfinished(worker: int, error: SqlError) -> SqlError:
 
 
 def _at(results: Sequence[WriteResult], place: int) -> WriteResult:
-    """The result at a position. If there is none, the error of the whole group."""
+    """The result at a position. If there is none, the group's error."""
     if place < len(results):
         return results[place]
     return WriteResult(error=_error(results))
@@ -312,7 +313,7 @@ def _at(results: Sequence[WriteResult], place: int) -> WriteResult:
 
 def _failures(replies: Mapping[int, Any]) -> Outcome:
     """The outcome with the workers' errors; raises the failure of a worker that did not answer if there are none."""
-    told = {w: r.results for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is not None}
-    if not told:
+    errors = {w: r.results for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is not None}
+    if not errors:
         raise next(r for r in replies.values() if isinstance(r, BaseException))
-    return Outcome(False, told)
+    return Outcome(False, errors)

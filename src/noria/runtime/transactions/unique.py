@@ -1,11 +1,12 @@
 """Checks, before a table with rows gets a UNIQUE index, that each value exists once among all workers.
+Call `UniqueIndexCheck.compare`, then `end`.
 
     each worker has checked its own rows (`CheckRowsFit`) ─► records writes ─► slices of all workers' values, in
     order, and the recorded writes are compared ─► the last recorded writes, while nothing is written
 
-Keeps true: two rows with one value are found, whenever they were written. The later row is in a slice or
+Keeps true: two rows with one value are detected, whenever they were written. The later row is in a slice or
 recorded, and is searched for at all other workers after it was written. At most some thousand values are in
-memory. A value that is found twice is checked again while nothing is written: its row may have been moving
+memory. A value that occurs twice is checked again while nothing is written: its row may have been moving
 between two workers.
 """
 
@@ -23,7 +24,7 @@ from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.transactions.two_phase_commit import PlanningParticipant
 
 _BYTES = 16  # of an entry's hash
@@ -51,8 +52,8 @@ class UniqueIndexCheck:
             after = edge
 
     async def _slice(self, after: bytes, edge: bytes, still: Still) -> None:
-        found = await self._all("within", after, edge)
-        each, counts = np.unique(np.frombuffer(b"".join(found), f"V{_BYTES}"), return_counts=True)
+        hashes = await self._all("within", after, edge)
+        each, counts = np.unique(np.frombuffer(b"".join(hashes), f"V{_BYTES}"), return_counts=True)
         for hash in each[counts > 1].tolist():
             entry = max(await self._all("like", after, edge, hash))
             if entry:
@@ -63,14 +64,14 @@ class UniqueIndexCheck:
         for worker in range(len(self.links)):
             left = COMPARED_LAST + 1
             while left > COMPARED_LAST:
-                entries, left = await self._ask(worker, "noted")
+                entries, left = await self._request(worker, "noted")
                 await self._look_for(worker, entries, still)
 
     async def _look_for(self, worker: int, entries: Sequence[bytes], still: Still) -> None:
         """Search for these entries at the other workers."""
         if entries:
             others = [w for w in range(len(self.links)) if w != worker]
-            for held in await asyncio.gather(*(self._ask(w, "held", *entries) for w in others)):
+            for held in await asyncio.gather(*(self._request(w, "held", *entries) for w in others)):
                 for n in held:
                     await self._look_again(entries[n], still)
 
@@ -78,25 +79,25 @@ class UniqueIndexCheck:
         async with still():
             held = await self._all("held", entry)
             if sum(map(len, held)) > 1:
-                await self._ask(max(w for w, h in enumerate(held) if h), "named", entry)
+                await self._request(max(w for w, h in enumerate(held) if h), "named", entry)
 
     async def end(self) -> None:
         """Compare the last recorded writes. Nothing may be written meanwhile."""
         for worker in range(len(self.links)):
             left = 1
             while left:
-                entries, left = await self._ask(worker, "noted")
+                entries, left = await self._request(worker, "noted")
                 await self._look_for(worker, entries, _still)
 
-    async def _all(self, what: str, *given: bytes) -> list[Any]:
-        return list(await asyncio.gather(*(self._ask(w, what, *given) for w in range(len(self.links)))))
+    async def _all(self, what: str, *arguments: bytes) -> list[Any]:
+        return list(await asyncio.gather(*(self._request(w, what, *arguments) for w in range(len(self.links)))))
 
-    async def _ask(self, worker: int, what: str, *given: bytes) -> Any:
-        """Ask one worker. SqlError 1412 if it is lost: its next life has not checked its rows, and writes must
-        not wait for that."""
+    async def _request(self, worker: int, what: str, *arguments: bytes) -> Any:
+        """Send a request to one worker. SqlError 1412 if it is lost: its next life has not checked its rows, and writes
+        must not wait for that."""
         try:
-            reply: Done = await self.links[worker].ask(UniqueEntries(0, self.table, self.columns, what, given))
-        except WorkerGone:
+            reply: Done = await self.links[worker].ask(UniqueEntries(0, self.table, self.columns, what, arguments))
+        except WorkerUnavailable:
             raise view_changed(self.table.name) from None
         if reply.error is not None:
             raise reply.error

@@ -1,15 +1,15 @@
-"""Executes a write at the workers that it concerns (DESIGN section 7).
+"""Executes a write at the workers that it concerns (DESIGN section 7). Call `RoutedWrites.begin`.
 
     one worker     one packet
     several        a group (`two_phase_commit.py`), with others that wait (`group_commit.py`)
     rows may move between workers, or have values that are UNIQUE among all workers:
                    planned first, then one of the above:
 
-        places at all workers that have rows → Meet, PredictEffect, CheckUnique → each worker's part
+        places at all workers that have rows → FindConflicts, PredictEffect, CheckUnique → each worker's part
 
 A UNIQUE index may lack the columns that determine the worker of a row (`TableDef.spread_unique`). Each worker
 checks such an index among its own rows. A statement that adds values to it reserves places at all workers and
-asks them.
+queries them.
 
 Keeps true: a plan is still valid when it is executed, because nothing passes its places in the workers' queues.
 Places are reserved at all workers at once, so no two statements wait for each other. If the plan concerns a
@@ -31,10 +31,10 @@ from noria.core.statements import Move, Statement, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
-from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
+from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
 from noria.runtime.transactions.inserts import Inserts
 from noria.runtime.transactions.own_writes import ReadYourWrites
-from noria.runtime.transactions.plans import worked_out
+from noria.runtime.transactions.plans import plan_statement
 from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
@@ -53,32 +53,32 @@ class RoutedWrites:
     def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, own: ReadYourWrites):
         self._links, self._groups, self._own = links, groups, own
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
-        self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: what it waits for with others
+        self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: the future of its batch
         self._places: dict[asyncio.Task[PlannedOutcome], tuple[str, Iterable[int]]] = {}
-        self._does: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
+        self._group_of: dict[asyncio.Task[Any], asyncio.Task[Outcome]] = {}
         self._planning: dict[asyncio.Task[PlannedOutcome], asyncio.Task[StatementEffect]] = {}
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
-        self._given_up: WeakSet[asyncio.Task[Any]] = WeakSet()
+        self._cancelled: WeakSet[asyncio.Task[Any]] = WeakSet()
 
     def begin(self, placed: RoutedWrite, once: str = "", wait_s: float = LOCK_WAIT_S
               ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
-            together = Inserts.takes(placed) and not once
+            together = Inserts.accepts(placed) and not once
             moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
-        if GroupCommits.takes(placed) and not once:
+        if GroupCommits.accepts(placed) and not once:
             batched = self._begin_in_batch(placed)
-            return batched, lambda: self._wrote(placed, *self._unless_given_up(batched))
-        told: dict[int, Told] = {}
-        whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told, once))
-        whole.add_done_callback(self._ended_whole)
-        return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
+            return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
+        sent: dict[int, Told] = {}
+        group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, once))
+        group.add_done_callback(self._group_ended)
+        return group, lambda: self._wrote(placed, self._result_unless_cancelled(group), sent)
 
     def _begin_in_batch(self, placed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
         async def did() -> GroupOutcome:
@@ -94,7 +94,7 @@ class RoutedWrites:
                        ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
-        assert not any(p.moves or p.unique for p in placed), "these are worked out first, one by one"
+        assert not any(p.moves or p.unique for p in placed), "these are planned first, one by one"
         parts: dict[int, tuple[Statement, ...]] = {}
         for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
             parts[worker] = (*parts.get(worker, ()), part)
@@ -102,45 +102,45 @@ class RoutedWrites:
             ((worker, own),) = parts.items()
             one = self._links[worker].submit(Write(own, once=once))
             return one, lambda: self._together_wrote(one.result().results, {worker: one.result().told})
-        told: dict[int, Told] = {}
-        whole = asyncio.ensure_future(self._whole(parts, told, once))
-        whole.add_done_callback(self._ended_whole)
-        return whole, lambda: self._together_wrote(self._unless_given_up(whole), told)
+        sent: dict[int, Told] = {}
+        group = asyncio.ensure_future(self._run_group(parts, sent, once))
+        group.add_done_callback(self._group_ended)
+        return group, lambda: self._together_wrote(self._result_unless_cancelled(group), sent)
 
-    def _together_wrote(self, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+    def _together_wrote(self, results: Sequence[WriteResult], sent: Mapping[int, Told]) -> Wrote:
         wrong = next((r for r in results if r.error is not None), None)
-        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(told))
+        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(sent))
 
-    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
+    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Told], once: str
                      ) -> list[WriteResult]:
         """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         while True:
             await self._wait_for(parts, task)
-            told.clear()
-            group = self._groups.begin(parts, told=told, once=once)
-            self._does[task] = group
+            sent.clear()
+            group = self._groups.begin(parts, sent=sent, once=once)
+            self._group_of[task] = group
             try:
                 return (await group).all()
             except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise gave_up(deaths) from None
+                    raise too_many_deaths(deaths) from None
 
     async def _wait_for(self, workers: Iterable[int], task: asyncio.Task[Any]) -> None:
         """Wait until all of these workers serve.  Until then the statement has no place."""
-        if not self._groups.are_there(workers):
+        if not self._groups.all_up(workers):
             self._apart.add(task)
-            await self._groups.there(workers)
+            await self._groups.wait_until_up(workers)
             self._apart.discard(task)
 
-    def _ended_whole(self, task: asyncio.Task[Any]) -> None:
-        self._does.pop(task, None)
+    def _group_ended(self, task: asyncio.Task[Any]) -> None:
+        self._group_of.pop(task, None)
         self._apart.discard(task)
 
-    def _unless_given_up(self, task: asyncio.Task[Any]) -> Any:
-        if task.cancelled() and task in self._given_up:
+    def _result_unless_cancelled(self, task: asyncio.Task[Any]) -> Any:
+        if task.cancelled() and task in self._cancelled:
             raise interrupted()
         return task.result()
 
@@ -153,42 +153,42 @@ class RoutedWrites:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
-        return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
+    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Told]) -> Wrote:
+        return Wrote(0, (placed.result(results),), own=self._own.wrote(sent))
 
     def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
-        moved: PlannedOutcome = self._unless_given_up(task)
+        moved: PlannedOutcome = self._result_unless_cancelled(task)
         return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
-        """Give up a statement, unless it is decided."""
+        """Cancel a statement, unless it is decided."""
         waits = self._together.get(task)
         if waits is not None and (self._batches.give_up(waits) or self._inserts.give_up(waits)):
-            self._given_up.add(task)
+            self._cancelled.add(task)
         elif task in self._places or task in self._apart:
-            self._given_up.add(task)
+            self._cancelled.add(task)
             task.cancel()
         else:
-            self._groups.give_up(self._does.get(task, task))
+            self._groups.give_up(self._group_of.get(task, task))
 
     @asynccontextmanager
-    async def places(self, wanted: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
+    async def places(self, reserve: bool, paused: Callable[[], AbstractContextManager[None]] = nullcontext
                      ) -> AsyncIterator[Send]:
-        """Yield a function that sends changes to workers; if `wanted`, to places reserved at one moment in all
+        """Yield a function that sends changes to workers; if `reserve`, to places reserved at one moment in all
         queues. `paused`: keeps others from reserving places meanwhile."""
-        if not wanted:
+        if not reserve:
             yield lambda w, body: self._links[w].submit(body)
             return
         while True:
-            await self._groups.there(range(len(self._links)))
+            await self._groups.wait_until_up(range(len(self._links)))
             with paused():
-                name, places = self._take(range(len(self._links)))
+                name, places = self._reserve(range(len(self._links)))
                 try:
                     if await self._reached(places):
                         yield partial(self._put, name)
                         return
                 finally:
-                    self._give_back(name, places)
+                    self._release(name, places)
 
     def _put(self, name: str, worker: int, body: Change) -> asyncio.Future[Any]:
         return self._links[worker].put(name, body)
@@ -197,14 +197,14 @@ class RoutedWrites:
         """Wait until everything before the places is answered. False if a worker was lost first: nothing may wait
         for it behind a place."""
         while not all(place.done() for place in places.values()):
-            if not self._groups.are_there(places):
+            if not self._groups.all_up(places):
                 return False
             await asyncio.wait(places.values(), timeout=HEARTBEAT_MS / 1000)
         for place in places.values():
             place.result()
         return True
 
-    # ------------------------------------------------------------ INSERTs that go together
+    # ------------------------------------------------------------ batched INSERTs
     def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
         inserting = self._inserts.add(placed)
         task = asyncio.ensure_future(self._insert(placed, inserting))
@@ -218,7 +218,7 @@ class RoutedWrites:
             return PlannedOutcome(result, tuple(placed.parts))
         return await self._move(placed)
 
-    # ------------------------------------------------------------ rows that go from one worker to another
+    # ------------------------------------------------------------ rows that move between workers
     def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[PlannedOutcome]:
         task = asyncio.ensure_future(self._move(placed, once))
         task.add_done_callback(self._ended)
@@ -226,43 +226,43 @@ class RoutedWrites:
 
     def _ended(self, task: asyncio.Task[PlannedOutcome]) -> None:
         self._together.pop(task, None)
-        self._does.pop(task, None)
+        self._group_of.pop(task, None)
         self._apart.discard(task)
-        self._give_back(*self._places.pop(task, ("", ())))
+        self._release(*self._places.pop(task, ("", ())))
 
-    def _take(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
+    def _reserve(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
         name = self._groups.name()
         return name, {w: self._links[w].hold(name) for w in workers}
 
-    def _give_back(self, name: str, workers: Iterable[int]) -> None:
+    def _release(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
-            self._links[w].let_go(name)
+            self._links[w].release_place(name)
 
     async def _move(self, placed: RoutedWrite, once: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
-        wanted = frozenset(range(len(self._links)) if placed.unique else placed.parts)
+        concerned = frozenset(range(len(self._links)) if placed.unique else placed.parts)
         while True:
-            await self._wait_for(wanted, task)
-            self._places[task] = name, places = self._take(wanted)
+            await self._wait_for(concerned, task)
+            self._places[task] = name, places = self._reserve(concerned)
             try:
                 plan = await self._planned(task, placed, places)
                 if plan.parts.keys() <= places.keys():
                     del self._places[task]
-                    self._give_back(name, places.keys() - plan.parts.keys())
+                    self._release(name, places.keys() - plan.parts.keys())
                     results = await self._do(task, name, plan.parts, once)
                     wrong = next((r for r in results if r.error is not None), None)
                     return PlannedOutcome(wrong or plan.result, tuple(plan.parts))
-                wanted |= plan.parts.keys()
+                concerned |= plan.parts.keys()
             except SqlError as e:
                 return PlannedOutcome(WriteResult(error=e), ())
             except WorkerLost as e:
                 deaths += e.deaths
                 if deaths >= POISON_DEATHS:
-                    raise gave_up(deaths) from None
+                    raise too_many_deaths(deaths) from None
             self._places.pop(task, None)
-            self._give_back(name, places)
+            self._release(name, places)
 
     async def _planned(self, task: asyncio.Task[PlannedOutcome], placed: RoutedWrite,
                        places: Mapping[int, asyncio.Future[Any]]
@@ -270,7 +270,7 @@ class RoutedWrites:
         """The plan, made when everything before the places is answered."""
         async def planned() -> StatementEffect:
             await asyncio.gather(*places.values())
-            return await worked_out(placed, len(self._links), self._all)
+            return await plan_statement(placed, len(self._links), self._all)
 
         planning = self._planning[task] = asyncio.ensure_future(planned())
         try:
@@ -278,7 +278,7 @@ class RoutedWrites:
         finally:
             del self._planning[task]
             planning.cancel()
-        if planning.cancelled() or not self._groups.are_there(places):
+        if planning.cancelled() or not self._groups.all_up(places):
             raise WorkerLost
         return planning.result()
 
@@ -290,11 +290,11 @@ class RoutedWrites:
             ((worker, (part,)),) = parts.items()
             wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
             return wrote.results
-        self._does[task] = self._groups.begin(parts, name, once=once)
-        return (await self._does[task]).all()
+        self._group_of[task] = self._groups.begin(parts, name, once=once)
+        return (await self._group_of[task]).all()
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:
-        """Ask several workers and return the answers; SqlError if one is an error."""
+        """Send requests to several workers and return the answers; SqlError if one is an error."""
         replies: list[Done] = await asyncio.gather(*(self._links[w].ask(q, True) for w, q in questions.items()))
         for r in replies:
             if r.error is not None:

@@ -1,4 +1,4 @@
-"""TLS of the clients of a server: the Python client, the commands, and Spark's data source."""
+"""Makes the TLS context with which the Python client, the commands and Spark's data source connect to a server."""
 
 from __future__ import annotations
 

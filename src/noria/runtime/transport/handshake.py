@@ -1,4 +1,4 @@
-"""Authenticates connections between hosts.
+"""Authenticates connections between hosts. Call `connected` or `wish_of`.
 
 A process that can send packets can change all data. So the other end must first prove that it knows the secret of
 the data directory, which workers and server share. Before that no byte of the connection is read as a packet.
@@ -36,7 +36,7 @@ MAGIC = b"noria\x00\x00\x01"
 PROOF_S = 5.0
 MOST_WISH_BYTES = 1_024
 READ_BYTES = 2**18  # that wait to be read from a connection, at most
-KEEP_S = 5  # a host that is silent this long on all connections counts as gone
+KEEP_S = 5  # a host that is silent this long on all connections counts as lost
 _NUMBER = _PROOF = 32
 _SECRET_BYTES = 32
 _SECRET_FILE = "workers.secret"
@@ -74,12 +74,12 @@ def secret_of(data_dir: Path) -> bytes:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        found = _secret_in(path)
-        if found is None:
+        secret = _secret_in(path)
+        if secret is None:
             raise NotAuthenticated(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: "
                                    f"remove it "
                                    "while nothing serves this directory, and it is made again") from None
-        return found
+        return secret
     with os.fdopen(file, "wb") as out:
         made = secrets.token_bytes(_SECRET_BYTES)
         out.write(made)
@@ -91,17 +91,17 @@ def secret_of(data_dir: Path) -> bytes:
 def secret_in(path: Path) -> bytes:
     """The secret in a copy of that file."""
     try:
-        found = _secret_in(path)
+        secret = _secret_in(path)
     except OSError as e:
         raise NotAuthenticated(f"{path} cannot be read: {e.strerror}: {_COPY}") from e
-    if found is None:
+    if secret is None:
         raise NotAuthenticated(f"{path} is no secret of {_SECRET_BYTES} bytes that its owner alone can read: {_COPY}")
-    return found
+    return secret
 
 
 def _secret_in(path: Path) -> bytes | None:
-    found = path.read_bytes()
-    return found if len(found) == _SECRET_BYTES and not path.stat().st_mode & 0o077 else None
+    secret = path.read_bytes()
+    return secret if len(secret) == _SECRET_BYTES and not path.stat().st_mode & 0o077 else None
 
 
 def tls(between: SharedCredentials, server: bool) -> ssl.SSLContext | None:
@@ -113,13 +113,13 @@ def tls(between: SharedCredentials, server: bool) -> ssl.SSLContext | None:
     try:
         stats = [os.stat(path) for path in (certificate, key)]
         versions = tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
-        context, found = _loaded(certificate, key, server, versions)
+        context, loaded = _loaded(certificate, key, server, versions)
     except (OSError, ssl.SSLError, ValueError) as e:
         raise NotAuthenticated(f"{certificate} and {key} are no certificate with its key (PEM, no passphrase) "
                                f"on {socket.gethostname()}: {e}") from e
     if stats[1].st_mode & 0o077:
         raise NotAuthenticated(f"{key} can be read by others than its owner: chmod 600 {key}")
-    _check_valid(certificate, found)
+    _check_valid(certificate, loaded)
     return context
 
 
@@ -139,16 +139,14 @@ def _loaded(certificate: Path, key: Path, server: bool, versions: tuple[object, 
     return context, x509.load_pem_x509_certificate(own.encode())
 
 
-def _check_valid(path: Path, found: x509.Certificate) -> None:
+def _check_valid(path: Path, certificate: x509.Certificate) -> None:
     now = datetime.now(UTC)
-    if now > found.not_valid_after_utc:
-        raise NotAuthenticated(f"the certificate {path} is not valid since {found.not_valid_after_utc}: give a new "
-                               f"one to all "
-                               "hosts")
-    if now < found.not_valid_before_utc:
-        raise NotAuthenticated(f"the certificate {path} is not valid before {found.not_valid_before_utc}, and here it "
-                               f"is "
-                               f"{now:%Y-%m-%d %H:%M:%S}: is the clock right?")
+    if now > certificate.not_valid_after_utc:
+        raise NotAuthenticated(f"the certificate {path} is not valid since {certificate.not_valid_after_utc}: give a "
+                               "new one to all hosts")
+    if now < certificate.not_valid_before_utc:
+        raise NotAuthenticated(f"the certificate {path} is not valid before {certificate.not_valid_before_utc}, and "
+                               f"here it is {now:%Y-%m-%d %H:%M:%S}: is the clock right?")
 
 
 def kept_alive(line: socket.socket) -> None:
@@ -187,12 +185,12 @@ async def connected(host: str, port: int, between: SharedCredentials, wish: byte
             raise NotAuthenticated(f"{host}:{port} takes no certificate of ours: {e}") from e
         if isinstance(e, asyncio.IncompleteReadError):
             raise HandshakeClosed(f"{host}:{port} has closed the connection before it proved "
-                                  f"anything{_wants(between)}") from e
+                                  f"anything{_tls_hint(between)}") from e
         raise
     return reader, writer
 
 
-def _wants(between: SharedCredentials) -> str:
+def _tls_hint(between: SharedCredentials) -> str:
     return "" if between.certificate else ": does it want TLS, --cluster-cert and --cluster-key?"
 
 
@@ -209,7 +207,7 @@ async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, be
             proof = await reader.readexactly(_PROOF)
             length = int.from_bytes(await reader.readexactly(2), "big")
             if length > MOST_WISH_BYTES:
-                raise NotAuthenticated(f"it wants something of {length} bytes")
+                raise NotAuthenticated(f"its request has {length} bytes")
             wish = await reader.readexactly(length)
     except asyncio.IncompleteReadError as e:
         raise NotAuthenticated("it closed the connection before it proved anything") from e

@@ -1,11 +1,11 @@
-"""The second connection between a front end and its worker: signs of life both ways, and cancellations.
+"""Sends signs of life both ways between a front end and its worker, and cancellations, on a second connection.
 
 Each end has a thread for it, so that no statement, however long it occupies the loop or the worker, delays a
 lease's renewal. A kernel or a parser that holds the interpreter delays even these threads: then each end checks
 the other's processor time.
 
-Keeps true: a computing process does not count as frozen. A process that is stopped, gone or silent without
-computing is given up within a lease; one that computes without a sign, within `limits.KERNEL_S`.
+Keeps true: a computing process does not count as frozen. A process that is stopped, has ended, or is
+silent without computing is reported lost within a lease; one that computes without a sign, within `limits.KERNEL_S`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WorkerHeartbeat:
     def __init__(self, connect: Callable[[], socket.socket], beat: bytes, clock: Callable[[], float]):
         self._connect, self._beat, self._clock = connect, beat, clock
         self.heard_at = clock()
-        self._unwanted: OrderedDict[int, None] = OrderedDict()
+        self._cancelled: OrderedDict[int, None] = OrderedDict()
         self._stop = False
         self._line: socket.socket | None = None
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -53,8 +53,9 @@ class WorkerHeartbeat:
                 line.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
-    def unwanted(self, number: int) -> bool:
-        return number in self._unwanted
+    def is_cancelled(self, number: int) -> bool:
+        """Whether the front end has cancelled the request of this number."""
+        return number in self._cancelled
 
     def _run(self) -> None:
         with contextlib.suppress(OSError), self._connect() as line:  # no front end: the lease decides when to end
@@ -78,9 +79,9 @@ class WorkerHeartbeat:
             self.heard_at = self._clock()
             for item in reader.feed(data):
                 if isinstance(item, Signal) and item.kind is FrameKind.CANCEL:
-                    self._unwanted[item.number] = None
-                    while len(self._unwanted) > POISON_KEPT:
-                        self._unwanted.popitem(last=False)
+                    self._cancelled[item.number] = None
+                    while len(self._cancelled) > POISON_KEPT:
+                        self._cancelled.popitem(last=False)
         return True
 
 

@@ -1,6 +1,6 @@
-"""Lines of JSON from an HTTP answer that comes in chunks, where a lost server is an error.
+"""Reads lines of JSON from a chunked HTTP answer, and raises an error if the server is lost before the end.
 
-`http.client` takes a connection that is cut for the end of the lines when it is read line by line.
+`http.client`, when read line by line, reports a cut connection as the end of the lines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BYTES = 65_536  # read at a time, at most
 
 
 def json_lines(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Each line as it comes.  ConnectionError where the answer ends before its end was sent."""
+    """Yield each line as it arrives.  ConnectionError if the connection ends before the answer is complete."""
     rest = b""
     try:
         while data := response.read1(_BYTES):

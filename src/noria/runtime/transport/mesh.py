@@ -1,4 +1,5 @@
 """The channels between the workers of one machine: a Unix stream from each to each, one for either direction.
+Call `Mesh.send` and `Mesh.receive`.
 
 A worker that starts listens, and connects to all others that run. Each of these receives its first message, which
 says that it has restarted (rule R19), and connects back. So the messages of a channel are in order. A broken
@@ -25,7 +26,7 @@ from noria.runtime.transport.wire import FrameDecoder, FrameKind, Signal, WireEr
 
 MOST_WAITING = 2**30  # bytes for one peer
 READ_BYTES = 2**20
-READ, WRITE, GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
+READ, WRITE, CLOSED = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
 
 
 def peer_endpoint(run_dir: Path, worker: int) -> str:
@@ -40,7 +41,7 @@ class _Outgoing:
         self.line, self._waiting = line, bytearray()
 
     def send(self, data: bytes) -> bool:
-        """Send data; False if the peer is gone or has stopped receiving."""
+        """Send data; False if the peer has ended or has stopped receiving."""
         self._waiting += data
         return self.flush() and len(self._waiting) <= MOST_WAITING
 
@@ -153,22 +154,22 @@ class Mesh:
     # -------------------------------------------------------------- receiving
     def receive(self, wait_ms: int = 0) -> list[Envelope]:
         """The messages that have arrived, in order for each peer."""
-        found: list[Envelope] = []
+        messages: list[Envelope] = []
         for fd, events in self._poll.poll(wait_ms / 1000):
             if fd == self._listener.fileno():
                 self._accept()
             elif fd in self._in:
-                found += self._read(self._in[fd])
+                messages += self._read(self._in[fd])
             else:
                 self._ready(fd, events)
         lost, self._lost = self._lost, []
-        return [self._loss(w) for w in lost] + found
+        return [self._loss(w) for w in lost] + messages
 
     def _ready(self, fd: int, events: int) -> None:
         to = next((w for w, out in self._out.items() if out.line.fileno() == fd), None)
         if to is None:
             return
-        if events & GONE or not self._out[to].flush():
+        if events & CLOSED or not self._out[to].flush():
             self._broke(to)
         else:
             self._watch(to)
@@ -185,21 +186,21 @@ class Mesh:
                 self._poll.register(line, READ)
 
     def _read(self, line: _Incoming) -> list[Envelope]:
-        found: list[Envelope] = []
+        messages: list[Envelope] = []
         try:
             while data := line.line.recv(READ_BYTES):
                 for item in line.reader.feed(data):
-                    found += self._taken(line, item)
+                    messages += self._messages_of(line, item)
                 if line.line.fileno() < 0 or len(data) < READ_BYTES:
-                    return found
+                    return messages
         except BlockingIOError:
-            return found
+            return messages
         except (OSError, WireError) as e:
             self._note(f"worker {self._worker}: the channel from worker {line.sender} broke: {e}")
         self._drop_in(line)
-        return found
+        return messages
 
-    def _taken(self, line: _Incoming, item: wire.Item) -> list[Envelope]:
+    def _messages_of(self, line: _Incoming, item: wire.Item) -> list[Envelope]:
         if isinstance(item, WireError):
             raise item  # rows would be missing, so the channel restarts
         if item.epoch != self._epoch:

@@ -1,10 +1,11 @@
 """Ensures that one worker at a time uses a shard's files: the lock, the fence and the record of the holder.
+Create a `ShardOwner`.
 
 A shard directory has three small files beside its store:
 
 * `lock`: flock'ed by the worker that has the store open. The kernel frees it however that worker ends.
 * `fence`: two int64, (front-end epoch, incarnation). Each newcomer raises the incarnation before it waits for the
-  lock. A worker that finds a higher one than its own is replaced, and ends before its next commit.
+  lock. A worker that reads a higher one than its own is replaced, and ends before its next commit.
 * `owner`: the process that holds the lock. A newcomer kills it. Whoever may start workers holds the data
   directory's own lock (`control/processes/leases.py`), so an older holder is a left-over: frozen, cancelled or
   cut off. Pid, start time, boot and pid namespace are compared before.
@@ -32,7 +33,7 @@ LOCK_WAIT_MS = 10_000  # longer than any lease: a holder that lives still is no 
 
 
 class Fenced(Exception):
-    """A newer worker or front end has taken over: the worker must end without another commit."""
+    """A newer worker or front end owns the shard: the worker must end without another commit."""
 
 
 class LockBusy(Exception):
@@ -63,8 +64,8 @@ class Process:
         return Process.of(self.pid) == self
 
     def send_kill(self) -> int | None:
-        """Send SIGKILL, which ends a stopped process too. Returns a pidfd that signals its end; None if it was
-        gone."""
+        """Send SIGKILL, which ends a stopped process too. Returns a pidfd that signals its end; None if it had
+        ended."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -76,7 +77,7 @@ class Process:
         return handle
 
     def kill(self) -> bool:
-        """Send SIGKILL and wait for the end; False if it was gone already."""
+        """Send SIGKILL and wait for the end; False if it had ended already."""
         handle = self.send_kill()
         if handle is None:
             return False

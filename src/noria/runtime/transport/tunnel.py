@@ -43,7 +43,7 @@ from noria.runtime.transport.handshake import (
     Streams,
 )
 
-PIECE_BYTES = handshake.READ_BYTES
+CHUNK_BYTES = handshake.READ_BYTES
 RETRY_S = 0.2  # between two tries to reach a worker
 REACH_S = 5.0  # how long the server's tunnel may be down or overloaded when a worker starts
 FRONTS = "fronts.sock"  # where the server hears its front ends
@@ -76,11 +76,11 @@ class TunnelSettings:
 
     @staticmethod
     def load(text: str) -> TunnelSettings:
-        told = json.loads(text)
-        secret, certificate, key = told.pop("between")
+        values = json.loads(text)
+        secret, certificate, key = values.pop("between")
         between = SharedCredentials(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
-        hub = told.pop("hub")
-        return TunnelSettings(Path(told.pop("run_dir")), between=between, hub=hub and (hub[0], hub[1]), **told)
+        hub = values.pop("hub")
+        return TunnelSettings(Path(values.pop("run_dir")), between=between, hub=hub and (hub[0], hub[1]), **values)
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class _Socket:
 class Tunnel:
     """One tunnel, at the server or at a worker. `note`: writes a line to the log."""
 
-    def __init__(self, told: TunnelSettings, note: Callable[[str], None]):
-        self._told, self._note = told, note
+    def __init__(self, settings: TunnelSettings, note: Callable[[str], None]):
+        self._settings, self._note = settings, note
         self._where: dict[int, Address] = {}  # the tunnels of workers
         self._here: dict[int, _Socket] = {}  # of workers elsewhere
         self._known: dict[int, asyncio.StreamWriter] = {}  # at the hub: receivers of the addresses
@@ -106,14 +106,15 @@ class Tunnel:
 
     async def start(self) -> int:
         """Start to listen; returns the port."""
-        told = self._told
-        handshake.tls(told.between, server=True)  # now, and not only at the first connection
-        self._server = await asyncio.start_server(self._each(self._accepted), told.host, told.port, limit=PIECE_BYTES)
+        settings = self._settings
+        handshake.tls(settings.between, server=True)  # now, and not only at the first connection
+        self._server = await asyncio.start_server(self._each(self._accepted), settings.host, settings.port,
+                                                  limit=CHUNK_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
-        if told.hub is not None:
-            await self._register(told.hub, port)
-            link = told.run_dir / told.link
-            self._link = await asyncio.start_unix_server(self._each(self._to_link), link, limit=PIECE_BYTES)
+        if settings.hub is not None:
+            await self._register(settings.hub, port)
+            link = settings.run_dir / settings.link
+            self._link = await asyncio.start_unix_server(self._each(self._to_link), link, limit=CHUNK_BYTES)
         return port
 
     async def close(self) -> None:
@@ -138,11 +139,11 @@ class Tunnel:
     # ------------------------------------------------------------ who is where
     async def _register(self, hub: Address, port: int) -> None:
         """Report this tunnel to the server's, and receive the addresses of the others from then on."""
-        wish = f"serve {self._told.worker} {port}".encode()
+        wish = f"serve {self._settings.worker} {port}".encode()
         tries = int(REACH_S / RETRY_S)
         while True:
             try:
-                reader, writer = await handshake.connected(*hub, self._told.between, wish)
+                reader, writer = await handshake.connected(*hub, self._settings.between, wish)
                 break
             except (OSError, HandshakeClosed):  # it may be about to be started again
                 tries -= 1
@@ -168,10 +169,10 @@ class Tunnel:
 
     async def _hear(self, where: dict[str, list[Any]]) -> None:
         """Apply the addresses of all tunnels. Workers without a tunnel are at the server."""
-        assert self._told.hub is not None
-        hub = self._told.hub
-        self._where = {w: hub for w in range(self._told.workers) if w != self._told.worker}
-        self._where |= {int(w): (host, port) for w, (host, port) in where.items() if int(w) != self._told.worker}
+        assert self._settings.hub is not None
+        hub = self._settings.hub
+        self._where = {w: hub for w in range(self._settings.workers) if w != self._settings.worker}
+        self._where |= {int(w): (host, port) for w, (host, port) in where.items() if int(w) != self._settings.worker}
         for worker in self._where:
             if worker not in self._here:
                 await self._open(worker)
@@ -188,25 +189,26 @@ class Tunnel:
         self._note(f"worker {worker} is reached at {host}:{port}")
         await self._open(worker)
         handshake.granted(writer, True)
-        self._tell()
+        self._send_addresses()
         with contextlib.suppress(*_Failed):
-            await reader.read(1)  # it says nothing more
+            await reader.read(1)  # it sends nothing more
         if self._known.get(worker) is writer:
             del self._known[worker], self._where[worker]
             self._shut(worker)
-            self._tell()
+            self._send_addresses()
 
-    def _tell(self) -> None:
+    def _send_addresses(self) -> None:
+        """Send the addresses of all tunnels to each worker's tunnel."""
         line = json.dumps(self._where).encode() + b"\n"
         for writer in self._known.values():
             writer.write(line)
 
     # ------------------------------------------------------------ sockets here of workers elsewhere
     async def _open(self, worker: int) -> None:
-        path = self._told.run_dir / f"peer-{worker}.sock"
+        path = self._settings.run_dir / f"peer-{worker}.sock"
         with contextlib.suppress(FileNotFoundError):
             path.unlink()  # of a worker that was here
-        server = await asyncio.start_unix_server(self._each(partial(self._to_peer, worker)), path, limit=PIECE_BYTES)
+        server = await asyncio.start_unix_server(self._each(partial(self._to_peer, worker)), path, limit=CHUNK_BYTES)
         self._here[worker] = _Socket(path, path.stat().st_ino, server)
 
     def _shut(self, worker: int) -> None:
@@ -220,11 +222,12 @@ class Tunnel:
 
     async def _to_link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry the worker's connections to the front end. If one cannot be made, the worker ends."""
-        assert self._told.hub is not None
+        assert self._settings.hub is not None
         try:
-            there = await handshake.connected(*self._told.hub, self._told.between, f"link {self._told.link}".encode())
+            there = await handshake.connected(*self._settings.hub, self._settings.between,
+                                              f"link {self._settings.link}".encode())
         except _Failed as e:
-            self._note(f"worker {self._told.worker} does not reach the server: {e}")
+            self._note(f"worker {self._settings.worker} does not reach the server: {e}")
             writer.transport.abort()
             return
         await _joined((reader, writer), there)
@@ -234,11 +237,11 @@ class Tunnel:
         if there is not None:
             await _joined((reader, writer), there)
             return
-        gone = asyncio.create_task(_drained(reader))
-        while there is None and not gone.done():
-            await asyncio.wait((gone,), timeout=RETRY_S)
+        closed = asyncio.create_task(_drained(reader))
+        while there is None and not closed.done():
+            await asyncio.wait((closed,), timeout=RETRY_S)
             there = await self._reached(worker)
-        gone.cancel()
+        closed.cancel()
         if there is not None:
             there[1].transport.abort()
         writer.transport.abort()  # received bytes are lost: another connection goes through
@@ -248,7 +251,7 @@ class Tunnel:
         if address is None:
             return None
         try:
-            return await handshake.connected(*address, self._told.between, f"peer {worker}".encode())
+            return await handshake.connected(*address, self._settings.between, f"peer {worker}".encode())
         except _Failed:
             return None
 
@@ -260,10 +263,10 @@ class Tunnel:
             self._unproved[me] = (writer.get_extra_info("peername") or ("",))[0]
             self._make_room()
             try:
-                if (tls := handshake.tls(self._told.between, server=True)) is not None:
+                if (tls := handshake.tls(self._settings.between, server=True)) is not None:
                     # By us, not by asyncio, so that a stalled TLS handshake counts as unproved.
                     await writer.start_tls(tls, ssl_handshake_timeout=handshake.PROOF_S)
-                wish = await handshake.wish_of(reader, writer, self._told.between)
+                wish = await handshake.wish_of(reader, writer, self._settings.between)
             except asyncio.CancelledError:
                 writer.transport.abort()
                 raise
@@ -287,7 +290,7 @@ class Tunnel:
             oldest.cancel()
 
     async def _grant(self, wish: list[str], there: Streams) -> None:
-        if self._told.hub is None and wish[0] == "serve" and 0 <= int(wish[1]) < self._told.workers:
+        if self._settings.hub is None and wish[0] == "serve" and 0 <= int(wish[1]) < self._settings.workers:
             await self._serve(int(wish[1]), int(wish[2]), there)
             return
         try:
@@ -302,12 +305,12 @@ class Tunnel:
     def _path(self, wish: list[str]) -> Path:
         """The socket of a process on this host; OSError if there is none."""
         what, name = wish
-        if what == "link" and self._told.hub is None and _LINK.fullmatch(name):
-            return self._told.run_dir / name
-        if what == "front" and self._told.hub is None:
-            return self._told.run_dir / FRONTS
+        if what == "link" and self._settings.hub is None and _LINK.fullmatch(name):
+            return self._settings.run_dir / name
+        if what == "front" and self._settings.hub is None:
+            return self._settings.run_dir / FRONTS
         if what == "peer" and _PEER.fullmatch(f"peer-{name}") and int(name) not in self._here:
-            return self._told.run_dir / f"peer-{name}.sock"
+            return self._settings.run_dir / f"peer-{name}.sock"
         raise FileNotFoundError(f"there is no {what} {name} here")
 
 
@@ -326,20 +329,20 @@ async def _joined(one: Streams, other: Streams) -> None:
 
 async def _pumped(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(*_Failed):
-        while data := await reader.read(PIECE_BYTES):
+        while data := await reader.read(CHUNK_BYTES):
             writer.write(data)
             await writer.drain()
 
 
 async def _drained(reader: asyncio.StreamReader) -> None:
     with contextlib.suppress(*_Failed):
-        while await reader.read(PIECE_BYTES):
+        while await reader.read(CHUNK_BYTES):
             pass
 
 
 # ---------------------------------------------------------------- the process
-async def _run(told: TunnelSettings) -> str:
-    tunnel = Tunnel(told, _note)
+async def _run(settings: TunnelSettings) -> str:
+    tunnel = Tunnel(settings, _note)
     try:
         port = await tunnel.start()
     except _Failed as e:
@@ -362,13 +365,13 @@ def _note(text: str) -> None:
 
 
 def main() -> None:
-    told = TunnelSettings.load(sys.stdin.readline())
+    settings = TunnelSettings.load(sys.stdin.readline())
     os.umask(0o077)
     try:
-        asyncio.run(_run(told))
+        asyncio.run(_run(settings))
     finally:
-        if told.remove:
-            shutil.rmtree(told.run_dir, ignore_errors=True)
+        if settings.remove:
+            shutil.rmtree(settings.run_dir, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Checkpoints of a worker's full states: saved beside its store while it serves and at an orderly end, restored
-at its start.
+"""Saves a worker's full states as checkpoints, while it serves and at an orderly end, and restores them at its start.
+Call `Checkpoints.restore` at the start, `step` between turns and `keep` at the end.
 
     checkpoint: the states and texts as of one commit (`storage/commits/state_file.py`)
     delta log:  the rows written since (`storage/commits/delta_log.py`); one tick applies them to the restored states
@@ -8,8 +8,8 @@ A forked process writes a checkpoint while the worker serves. It has the memory 
 worker waits some milliseconds for the fork and not for the disk.
 
 Keeps true: a checkpoint replaces the previous one only when it is complete on disk. A restored checkpoint is put
-back when the states have caught up; so if it kills the worker, the next start finds none. Nothing depends on a
-checkpoint: missing states are built from the tables. At the end, no state is begun after SAVE_S.
+back when the states have caught up; so if it kills the worker, the next start has none. A checkpoint is
+optional: missing states are built from the tables. At the end, no state is begun after SAVE_S.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Writing:
 
     pid: int
     stand: StorePosition
-    found: dict[str, int]
+    nbytes_of: dict[str, int]
     began: float
 
 
@@ -83,7 +83,7 @@ class Checkpoints:
                  clock: Callable[[], float] = time.monotonic):
         self._directory, self._worker, self._store, self._symbols = directory, worker, store, symbols
         self._note, self._clock = note, clock
-        self._taken: SavedStateFile | None = None  # not put back yet
+        self._restored_from: SavedStateFile | None = None  # not yet put back on disk
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
         self._next = clock() + CHECKPOINT_LOOK_S
@@ -94,7 +94,7 @@ class Checkpoints:
         """Offer the saved states to the worker before it serves, if all rows written since are known."""
         deltas = None if saved is None else self._store.written_since(saved.stand)
         if saved is not None and deltas is not None:
-            self._taken, self._bytes, self._resumes = saved, saved.nbytes, True
+            self._restored_from, self._bytes, self._resumes = saved, saved.nbytes, True
             self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
             self._worker.restore(saved.states(), deltas)
             return
@@ -117,10 +117,10 @@ class Checkpoints:
         if self._resumes:
             self._resumes = False
             self._resume()
-        if self._taken is not None and not self._worker.restoring:
-            taken, self._taken = self._taken, None
+        if self._restored_from is not None and not self._worker.restoring:
+            restored, self._restored_from = self._restored_from, None
             self._note(f"{self._worker.engine.restored} states restored")
-            taken.put_back()
+            restored.put_back()
         if self._writing is not None:
             self._look()
         elif self._clock() >= self._next:
@@ -137,12 +137,12 @@ class Checkpoints:
         log, builds = self._store.deltas, self._worker.engine.builds
         if self._worker.restoring or builds or builds.states:
             return
-        found = {name: nbytes for name, nbytes, _ in self._worker.states()}
-        names = {name for name in found if not name.startswith(KEYS)}
+        nbytes_of = {name: nbytes for name, nbytes, _ in self._worker.states()}
+        names = {name for name in nbytes_of if not name.startswith(KEYS)}
         if log.recording and not names:
             self._end_log()
-        if self._is_due(names) or self._keys_are_due(found):
-            self._begin(found)
+        if self._is_due(names) or self._keys_are_due(nbytes_of):
+            self._begin(nbytes_of)
 
     def _is_due(self, names: set[str]) -> bool:
         """Whether a state is not saved, or the delta log has a gap or is too long."""
@@ -150,9 +150,9 @@ class Checkpoints:
         short = log.nbytes <= max(CHECKPOINT_BYTES, int(CHECKPOINT_SHARE * self._bytes))
         return bool(names) and not (log.recording and short and names <= self._saved.keys())
 
-    def _keys_are_due(self, found: Mapping[str, int]) -> bool:
+    def _keys_are_due(self, nbytes_of: Mapping[str, int]) -> bool:
         """Whether the present keys differ much from those saved some time ago."""
-        now, before = (sum(n for name, n in some.items() if name.startswith(KEYS)) for some in (found, self._saved))
+        now, before = (sum(n for name, n in some.items() if name.startswith(KEYS)) for some in (nbytes_of, self._saved))
         late = self._clock() >= self._written + CHECKPOINT_KEYS_S
         return late and (now != before if min(now, before) == 0 else max(now, before) > 1.25 * min(now, before))
 
@@ -162,9 +162,9 @@ class Checkpoints:
         except (SqlError, StoreError) as e:
             self._note(f"the delta log is not removed: {e!r}")
 
-    def _begin(self, found: Mapping[str, int]) -> None:
+    def _begin(self, nbytes_of: Mapping[str, int]) -> None:
         try:
-            if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in found):
+            if not self._store.deltas.recording and not all(name.startswith(KEYS) for name in nbytes_of):
                 self._store.deltas.begin()
         except (SqlError, StoreError) as e:  # a full disk: tried again later
             self._note(f"states are not saved: {e!r}")
@@ -177,7 +177,7 @@ class Checkpoints:
         pid = os.fork()
         if not pid:
             self._write(stand, worker)
-        self._writing = _Writing(pid, stand, dict(found), began)
+        self._writing = _Writing(pid, stand, dict(nbytes_of), began)
 
     def _write(self, stand: StorePosition, worker: int) -> None:
         """Save the states in the forked process, which uses only its memory and its own file."""
@@ -213,7 +213,7 @@ class Checkpoints:
                 raise OSError(f"the process that saves them ended with status {status}")
             self._bytes = state_file.put_in_place(self._directory)
             self._store.deltas.trim(writing.stand)
-            self._saved, self._written = writing.found, self._clock()
+            self._saved, self._written = writing.nbytes_of, self._clock()
         except (OSError, SqlError, StoreError) as e:
             self._note(f"states are not saved: {e!r}")
 
@@ -227,7 +227,7 @@ class Checkpoints:
             state_file.remove(self._directory)
             if stand is not None:
                 self._save(stand, state_file.FILE, lambda: self._clock() < until)
-        except Exception as e:  # a full disk, no memory: nothing depends on what is saved, and the worker is to end
+        except Exception as e:  # a full disk, no memory: saved states are optional, and the worker is to end
             self._note(f"states are not saved: {e!r}")
 
     def _stop_writing(self) -> None:
@@ -238,8 +238,8 @@ class Checkpoints:
             self._writing = None
 
     def _save(self, stand: StorePosition, file: str, in_time: Callable[[], bool]) -> None:
-        found, disk = list(self._worker.states()), os.statvfs(self._directory)
+        states, disk = list(self._worker.states()), os.statvfs(self._directory)
         most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
         strings = self._symbols.saved()
-        if found and sum(s.nbytes for s in strings) < most:
-            state_file.save(self._directory, stand, strings, found, lambda nbytes: nbytes < most and in_time(), file)
+        if states and sum(s.nbytes for s in strings) < most:
+            state_file.save(self._directory, stand, strings, states, lambda nbytes: nbytes < most and in_time(), file)

@@ -30,13 +30,13 @@ class Frontier:
     def __init__(self, path: Path, workers: int):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._words = _mapped(path, workers, os.O_RDWR | os.O_CREAT)
-        self._told: Sequence[int] = ()
+        self._published: Sequence[int] = ()
         self((0,) * workers)
 
     def __call__(self, numbers: Sequence[int]) -> None:
-        if numbers != self._told:
+        if numbers != self._published:
             _store(self._words, np.array(numbers, np.int64))
-            self._told = numbers
+            self._published = numbers
 
 
 class FrontierReader:

@@ -1,5 +1,4 @@
-"""Workers on other hosts than the server: makes each host reach the other through sockets in its own run
-directory.
+"""Runs workers on other hosts than the server's: on each host, sockets in its run directory lead to the other hosts.
 
 `ServerTunnel` is the server's tunnel (`tunnel.py`), which is restarted when it ends. A worker that starts without the
 server's run directory creates its own, with a tunnel beside it (`placed`), and runs as usual. The views it
@@ -44,16 +43,16 @@ class CannotTunnel(Exception):
 
 # ---------------------------------------------------------------- the server
 class ServerTunnel:
-    """The server's tunnel. `told`: its settings; port 0 means any, which is kept over restarts. `note`: writes a
-    line to the log."""
+    """The server's tunnel. In its `settings`, port 0 means any free port, which is kept over restarts. `note`:
+    writes a line to the log."""
 
-    def __init__(self, told: TunnelSettings, note: Callable[[str], None]):
-        self._told, self._note = told, note
+    def __init__(self, settings: TunnelSettings, note: Callable[[str], None]):
+        self._settings, self._note = settings, note
         self._again: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        return self._told.host, self._told.port
+        return self._settings.host, self._settings.port
 
     async def start(self) -> None:
         """Start the tunnel. `CannotTunnel` if it cannot listen."""
@@ -64,12 +63,12 @@ class ServerTunnel:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=pipe, stdout=pipe, env=_environment())
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(self._told.dump().encode() + b"\n")
+        self._process.stdin.write(self._settings.dump().encode() + b"\n")
         what, _, value = (await self._process.stdout.readline()).decode().strip().partition(" ")
         if what != "ready":
-            raise CannotTunnel(f"--cluster-host {self._told.host}, --cluster-port {self._told.port}: workers on other "
-                               f"hosts could not reach the server: {value or 'its tunnel ended'}")
-        self._told = replace(self._told, port=int(value))
+            raise CannotTunnel(f"--cluster-host {self._settings.host}, --cluster-port {self._settings.port}: workers "
+                               f"on other hosts could not reach the server: {value or 'its tunnel ended'}")
+        self._settings = replace(self._settings, port=int(value))
 
     async def _keep(self) -> None:
         while True:
@@ -131,12 +130,12 @@ def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
         own.rmdir()
         raise StoreError(f"on {here}: {e}") from e
     endpoint = f"ipc://{own / Path(wire.socket_path(config.endpoint)).name}"
-    told = TunnelSettings(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
+    settings = TunnelSettings(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
                           Path(wire.socket_path(endpoint)).name, remove=True)
     pipe = subprocess.PIPE
     with subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, text=True, env=_environment()) as tunnel:
         assert tunnel.stdin is not None and tunnel.stdout is not None
-        print(told.dump(), file=tunnel.stdin, flush=True)
+        print(settings.dump(), file=tunnel.stdin, flush=True)
         what, _, value = tunnel.stdout.readline().strip().partition(" ")
         try:
             if what != "ready":
@@ -156,5 +155,5 @@ def _address_towards(hub: tuple[str, int]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a process that finds the same modules."""
+    """The environment of a process that can import the same modules."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

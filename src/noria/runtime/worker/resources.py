@@ -18,7 +18,7 @@ def raise_open_files() -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident bytes of a process; 0 if the process is gone."""
+    """Resident bytes of a process; 0 if the process has ended."""
     try:
         with open(f"/proc/{pid}/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -27,7 +27,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Bytes of a process's memory that it shares with no other; 0 if the process is gone."""
+    """Bytes of a process's memory that it shares with no other; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Loads every kernel before the first request needs it.
+"""Loads every kernel before the first request needs it. Call `kernels`.
 
 The first call of a kernel loads its compiled code (`noria.kernels`), which would delay a first read. `kernels`
 runs a small program through a real store, graph and views, and reads it as other processes do. It answers
@@ -43,7 +43,7 @@ LEFT = TableDef("l", (Column("id", INT, False), Column("t", TEXT), Column("d", D
 RIGHT = TableDef("r", (Column("l_id", INT), Column("n", INT)), table_id=2)
 MANY = 4_000  # more than are built at once, and than a view without a key has in one block
 GC_OBJECTS = 5_000  # more between two collections than a statement makes: with fewer a tenth of planning is collecting
-FIRST_ASKED, ROUNDS = 20, 4  # a function is specialised after some calls
+FIRST_REQUEST, ROUNDS = 20, 4  # a function is specialised after some calls
 BULK = 64  # rows: more than the kernels' small-batch limits
 
 
@@ -70,7 +70,7 @@ def kernels(place: str | None = None) -> None:
             worker.idle(1000)
             for texts in (pa.string(), pa.large_string()):
                 symbols.intern_many(pa.array(["of no row", None], texts))
-            memory_limit.sweep(worker.engine)  # strings that nobody holds
+            memory_limit.sweep(worker.engine)  # strings that no state holds
             _read(str(views))
             write_kernels.warm_growth()
             shard_of([np.zeros(1, np.int64), symbols.intern_many(pa.array([""]))], [INT, TEXT], 2, symbols)
@@ -149,7 +149,7 @@ def one_shots() -> Iterator[packets.Query]:
     groups = mir.Aggregate(outer, (0, 1), (mir.agg("count", 5, outer.fields),), ("n",))
     best = mir.TopK(groups, (0,), ((2, True), (0, False)), 3)
     first = mir.TopK(mir.Join(left, right, ((0, 0),)), (), ((0, False),), 3)
-    for n in range(FIRST_ASKED, FIRST_ASKED + ROUNDS):
+    for n in range(FIRST_REQUEST, FIRST_REQUEST + ROUNDS):
         for plan, key in ((some, (1,)), (count, (0,)), (join, (0,)), (best, (0,)), (first, ())):
             view = ViewDef("select", plan, key, plan.width, adhoc=True)
             yield packets.Query(n, view, ((n,) * len(key),), rows=ONE_SHOT_ROWS, pieces=True)
@@ -162,9 +162,9 @@ def _read(views: str) -> None:
     for key in (1, 10_000):
         view.lookup((key,))
     view.lookup_many([(i,) for i in range(BULK)])
-    found = view.lookup_entry((1,))
-    if found is not None:
-        _, handle, _ = found
+    entry = view.lookup_entry((1,))
+    if entry is not None:
+        _, handle, _ = entry
         view.version(handle)
         view.stamp(handle)
     attached.view("extremes").lookup(("t0",))

@@ -1,11 +1,11 @@
-"""The life of a worker's process: takes over the shard, opens it, and serves packets until it is told to end or
-is replaced.
+"""Runs a worker's process: it takes over the shard, opens it, and serves packets. It ends when the front end says
+goodbye or is lost, or when a newer worker replaces it. Call `run_worker`.
 
     lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
 
-Keeps true (DESIGN section 2): it rejects packets of another front-end epoch. It steps nothing after a newcomer
-has raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread. A
-second thread sends signs of life (`liveness.py`), so that a frozen process is distinguished from a busy one.
+Keeps true (DESIGN section 2): it rejects packets of another front-end epoch. It steps nothing after a newer worker has
+raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread. A second
+thread sends signs of life (`transport/heartbeats.py`), so that a frozen process is distinguished from a busy one.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from noria.views.files import VIEWS
 Clock = Callable[[], float]
 READ_ROWS = 4_096  # of Spark's files at a time: some milliseconds
 READ_BYTES = 2**20  # at a time from the front end
-GOODBYE = "goodbye"  # the reason of an end that the front end asked for
+GOODBYE = "goodbye"  # the reason of an end that the front end requested
 IDLE_AFTER_MS = 1  # quiet time before deferrable work: more than between a client's statements
 IDLE_DUE_S = 0.02  # deferrable work is done this often without quiet time
 
 
-class FrontEndGone(Exception):
+class FrontEndLost(Exception):
     """The connection to the front end has ended, so the worker ends. That front end, or the next one, starts
     another worker."""
 
@@ -138,7 +138,7 @@ def link_endpoint(run_dir: Path, worker: int, workers: int) -> str:
 
 def views_dir(run_dir: Path, worker: int, workers: int) -> Path:
     """The directory in which a worker publishes its views. It differs for another number of workers, so readers
-    of the old one find nothing and ask for the new one."""
+    of the old one see no views and attach to the new one."""
     return run_dir / (VIEWS if workers == 1 else f"{VIEWS}-{worker}-of-{workers}")
 
 
@@ -161,14 +161,14 @@ def _half_of_memory(workers: int) -> int:
 
 def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callable[[str], None] | None = None
                ) -> str:
-    """Serve until the end and return why: "goodbye", "lease" or that the front end is gone. Raises `Fenced`,
+    """Serve until the end and return why: "goodbye", "lease" or how the front end was lost. Raises `Fenced`,
     `LockBusy` or the failure."""
     raise_open_files()
     shard = ShardOwner(config.shard_dir, config.epoch, note=note or _to_stderr)
     try:
         line = FrontEndConnection(config, shard.incarnation, clock)
         around = WorkerEnvironment(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
-                                   line.watch.unwanted, note or _to_stderr, _half_of_memory(config.workers),
+                                   line.watch.is_cancelled, note or _to_stderr, _half_of_memory(config.workers),
                                    time.thread_time_ns)
         heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
         worker = open_worker(config, shard.incarnation, around)
@@ -178,7 +178,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
             if end == GOODBYE:
                 worker.keep()
             return end
-        except FrontEndGone as e:
+        except FrontEndLost as e:
             return str(e)
         finally:
             worker.close()
@@ -201,7 +201,7 @@ def _mesh(config: WorkerConfig, incarnation: int, note: Callable[[str], None]) -
 
 
 class FrontEndConnection:
-    """The worker's two connections to the front end: packets, and signs of life (`liveness.py`)."""
+    """The worker's two connections to the front end: packets, and signs of life (`transport/heartbeats.py`)."""
 
     def __init__(self, config: WorkerConfig, incarnation: int, clock: Clock):
         self._config, self._incarnation, self._clock = config, incarnation, clock
@@ -214,7 +214,7 @@ class FrontEndConnection:
     def __enter__(self) -> FrontEndConnection:
         self._socket = self._connect(FrameKind.JOIN)
         self._socket.setblocking(False)
-        self._taken_at = self._clock()
+        self._accepted_at = self._clock()
         self.front = Computing(wire.other_end(self._socket))
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -233,7 +233,7 @@ class FrontEndConnection:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             line.connect(wire.socket_path(self._config.endpoint))
-            line.settimeout(self._config.lease_ms / 1000)  # a front end that reads nothing for so long is gone
+            line.settimeout(self._config.lease_ms / 1000)  # a front end that reads nothing for so long is lost
             line.sendall(wire.signal(role, self._config.epoch, self._config.worker, self._incarnation))
         except OSError:
             line.close()
@@ -259,13 +259,13 @@ class FrontEndConnection:
         return bool(front_events & ~select.POLLOUT), bool(events)
 
     def receive(self) -> list[wire.Item]:
-        """The messages that have arrived. `FrontEndGone` at the end of the stream."""
+        """The messages that have arrived. `FrontEndLost` at the end of the stream."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as e:
-            raise FrontEndGone(f"the connection to the front end broke: {e}") from e
+            raise FrontEndLost(f"the connection to the front end broke: {e}") from e
         if not data:
-            raise FrontEndGone("the front end has closed the connection")
+            raise FrontEndLost("the front end has closed the connection")
         items = self._reader.feed(data)
         while len(data) == READ_BYTES and self.arrived(0)[0]:
             data = self._socket.recv(READ_BYTES)
@@ -274,7 +274,7 @@ class FrontEndConnection:
 
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Send as much as the front end accepts now and keep the rest. Waits only if UNSENT_BYTES are unsent.
-        `FrontEndGone` if the front end has ended or is frozen."""
+        `FrontEndLost` if the front end has ended or is frozen."""
         if envelopes:
             messages = b"".join([wire.encode_answer(e, _to_stderr) for e in envelopes])
             self._unsent.append(memoryview(messages))
@@ -290,7 +290,7 @@ class FrontEndConnection:
                 first = self._unsent[0]
                 sent = self._socket.send(first)
                 self._unsent_bytes -= sent
-                self._taken_at = self._clock()
+                self._accepted_at = self._clock()
                 if sent < len(first):
                     self._unsent[0] = first[sent:]
                 else:
@@ -298,7 +298,7 @@ class FrontEndConnection:
         except BlockingIOError:
             self._check_front()
         except OSError as e:
-            raise FrontEndGone(f"the front end takes no replies: {e}") from e
+            raise FrontEndLost(f"the front end takes no replies: {e}") from e
 
     def _await_room(self) -> None:
         self._poll.modify(self._socket, select.POLLOUT)
@@ -307,10 +307,10 @@ class FrontEndConnection:
         self._flush()
 
     def _check_front(self) -> None:
-        """Check a front end that accepts nothing. It may be busy; it is gone if it gives no sign of life either."""
-        silent_s = self._clock() - self._taken_at
+        """Check a front end that accepts nothing. It may be busy; it is lost if it sends no sign of life either."""
+        silent_s = self._clock() - self._accepted_at
         if silent_s > self._config.lease_ms / 1000 and (silent_s > KERNEL_S or not self.front_lives()):
-            raise FrontEndGone(f"the front end takes no replies for {silent_s:.1f} s, and gives no sign of life")
+            raise FrontEndLost(f"the front end takes no replies for {silent_s:.1f} s, and gives no sign of life")
 
     def front_lives(self) -> bool:
         """Whether the front end's thread sent a sign of life within a lease, or the front end computes."""
@@ -409,10 +409,10 @@ class WorkerLoop:
         return packets, heard
 
     def _refuse(self, unreadable: WireError) -> None:
-        """Answer an unreadable request with an error. `FrontEndGone` if its number is unknown: then the
+        """Answer an unreadable request with an error. `FrontEndLost` if its number is unknown: then the
         connection cannot be used."""
         if unreadable.number is None:
-            raise FrontEndGone(f"what the front end said cannot be read: {unreadable}")
+            raise FrontEndLost(f"what the front end said cannot be read: {unreadable}")
         error = SqlError(*UNKNOWN_ERROR, f"the worker cannot read the request: {unreadable}")
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, Done(unreadable.number, error=error))])
 

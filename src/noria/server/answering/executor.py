@@ -212,7 +212,7 @@ class Executor:
         if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
             return None
         routes = self._link.routes
-        route = routes.told_of(reader.name) if routes.workers > 1 else None
+        route = routes.route_of(reader.name) if routes.workers > 1 else None
         if route is None and routes.workers > 1:
             return None
         assert isinstance(compiled.command, sql.Select)
@@ -384,7 +384,7 @@ class Executor:
         self._link.cancel(write)
 
     def result_of(self, done: asyncio.Future[Any]) -> WriteResult:
-        """Return the result of a finished write.  Raises its SqlError, or WorkerGone."""
+        """Return the result of a finished write.  Raises its SqlError, or WorkerUnavailable."""
         reply: Wrote = done.result()
         result = reply.results[0]
         if result.error is not None:
@@ -463,7 +463,7 @@ class Executor:
 
     # ------------------------------------------------------------ requests to the worker
     async def ask(self, question: Inspect) -> Any:
-        """Return the worker's answer to a question.  Raises WorkerGone while no worker is up."""
+        """Return the worker's answer to a question.  Raises WorkerUnavailable while no worker is up."""
         reply: Done = await self._link.ask(question)
         if reply.error is not None:
             raise reply.error

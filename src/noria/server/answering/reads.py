@@ -278,8 +278,8 @@ class ViewLookups:
         lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
                                     together=together, pieces=True), lease)
-        if isinstance(rows, KeyRows) and rows.whole.table.num_rows <= OFF_LOOP_ROWS:
-            return rows.of(rows.whole.made(lambda table: python_rows(table, table.num_columns - 1)))
+        if isinstance(rows, KeyRows) and rows.batch.table.num_rows <= OFF_LOOP_ROWS:
+            return rows.of(rows.batch.made(lambda table: python_rows(table, table.num_columns - 1)))
         return ManyRows(rows.table() if isinstance(rows, KeyRows) else pa.table(rows), lease)
 
     def _table(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> pa.Table | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from noria.control.processes.supervisor import JobError, NoDriver
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Inspect
-from noria.runtime.link.link import Link, WorkerGone
+from noria.runtime.link.link import Link, WorkerUnavailable
 
 if TYPE_CHECKING:
     from noria.server.bulk.jobs import Bulk
@@ -38,7 +38,7 @@ class Indexes:
             wanted = (await self._link.ask(Inspect(0, "wanted index"), retry=True)).value
             try:
                 await self._unless_unwanted(wanted)
-            except (WorkerGone, SqlError) as e:  # a new worker requests it again, or the table was dropped
+            except (WorkerUnavailable, SqlError) as e:  # a new worker requests it again, or the table was dropped
                 log.info("index of table %s: %s", wanted.table.name, e)
 
     async def _unless_unwanted(self, wanted: IndexRequest) -> None:

@@ -25,7 +25,7 @@ from noria.core.limits import (
     SNAPSHOT_WAIT_S,
 )
 from noria.dataflow.messages.packets import Done, Inspect, Snapshot
-from noria.runtime.link.link import Link, WorkerGone
+from noria.runtime.link.link import Link, WorkerUnavailable
 from noria.server.bulk.places import remove_directory
 
 
@@ -144,7 +144,7 @@ class Snapshots:
                 self.taken += 1
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply
-            except WorkerGone:
+            except WorkerUnavailable:
                 await asyncio.to_thread(remove_directory, fresh.path)
                 fresh.path = self._place()
 

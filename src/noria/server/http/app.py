@@ -74,7 +74,7 @@ from noria.core.limits import OFF_LOOP_ROWS
 from noria.core.types import TableDef
 from noria.dataflow.inspect.render import dot
 from noria.plan.view import ViewDef
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import Feeds
@@ -403,7 +403,7 @@ def _lines(progress: AsyncIterator[dict[str, Any]]) -> Response:
                 yield json.dumps(step, default=str).encode() + b"\n"
         except SqlError as e:
             yield json.dumps(wire.json_error(e)).encode() + b"\n"
-        except WorkerGone as e:
+        except WorkerUnavailable as e:
             yield json.dumps(wire.json_error(SqlError(*UNKNOWN_ERROR, str(e)))).encode() + b"\n"
         except Exception:
             yield json.dumps(wire.json_error(_bug("a bulk job"))).encode() + b"\n"

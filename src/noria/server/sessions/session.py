@@ -32,7 +32,7 @@ from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
 from noria.dataflow.messages.packets import Own
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
@@ -326,7 +326,7 @@ class Session:
                 try:
                     outcome = await (again() if attempt else first)
                     break
-                except WorkerGone as e:
+                except WorkerUnavailable as e:
                     raise self.noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
                 except SqlError as e:
                     self.noted(e)

@@ -36,7 +36,7 @@ class Sessions:
         self._transactions = TransactionService(executor)
         self._user_locks = UserLocks(executor.locks.deadlocks)
         rows = RowWaits(self._transactions.coordinator, self._locked_writes)
-        executor.locks.deadlocks.connect(self.processes.runs, rows.found, rows.end)
+        executor.locks.deadlocks.connect(self.processes.runs, rows.collect, rows.end)
         self.held = HeldTransactions(executor, self.processes, self.connect)
         executor.program.foreign_keys.count = self._count
         executor.program.foreign_keys.in_force = self._transactions.over

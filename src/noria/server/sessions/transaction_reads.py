@@ -26,7 +26,7 @@ from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reads import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
-from noria.runtime.link.changes import WorkerGone
+from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
@@ -153,7 +153,7 @@ class TransactionService:
     async def _filled(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef) -> None:
         """Fill the keys, unless they are present.  Ignore errors: nobody has asked for these rows."""
         select = compiled.select(values)
-        with suppress(SqlError, WorkerGone):
+        with suppress(SqlError, WorkerUnavailable):
             keys, nulls, between = looked_up(select.lookups, reader.key_fields)
             if between is not None:
                 await self._filled_range(reader, *between)

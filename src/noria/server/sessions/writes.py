@@ -10,7 +10,7 @@ from noria.control.catalog.origin import made_by
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.runtime.link.link import WorkerGone
+from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.own_writes import together
 from noria.server.answering.zeros import refuse_zero
 from noria.server.outcomes import Ok, Outcome, PendingOutcome
@@ -77,7 +77,7 @@ def written(session: SessionContext, command: Insert | Update | Delete, done: as
     """Return the outcome of a finished write, and note it as one whose effects some worker may lack."""
     try:
         result = session.executor.result_of(done)
-    except WorkerGone as e:
+    except WorkerUnavailable as e:
         raise session.noted(SqlError(*UNKNOWN_ERROR, str(e))) from e
     except SqlError as e:
         raise session.noted(e) from None

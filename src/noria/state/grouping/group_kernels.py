@@ -261,7 +261,7 @@ def _emit(A, p, specs, off, shown, out, at):
 def _find_group(A, keys, i, fold, kb):
     """Find the group of input row i.  Returns (covered, row number or -1).
 
-    If the first index is over the whole group key, one lookup finds both.
+    If the first index is over all columns of the group key, one lookup serves both.
     """
     if A[NIDX] > 0 and A[HEADER + K] == A[IDW]:
         d = HEADER
@@ -405,7 +405,7 @@ def apply(A, specs, shown, always, keys, cols, weights, ids, ranks, fold):
 
 @njit
 def replace(A, keys, payload):
-    """Overwrite the accumulators of stored groups.  payload: derived rows.  Returns the number of groups not found."""
+    """Overwrite the accumulators of stored groups.  payload: derived rows.  Returns the number of absent groups."""
     A, keys, payload = bare(A), bare(keys), bare(payload)
     width, idw = A[WIDTH] + 1, A[IDW]
     lost = 0

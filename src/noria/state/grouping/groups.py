@@ -68,7 +68,7 @@ class Groups:
     def __init__(self, group: Sequence[int], folds: Sequence[bool], specs: Sequence[Spec], symbols: Symbols,
                  *, full: bool, name: str = ""):
         self.group, self.folds, self.name, self._symbols = tuple(group), tuple(folds), name, symbols
-        self.asked = len(specs)
+        self.aggregates = len(specs)
         spellings = [Spec(gk.TEXT_MIN, c) for c, f in zip(self.group, self.folds, strict=True) if f]
         self.specs = [*specs, *spellings]
         words = [gk.WORDS.get(s.kind, 3) for s in self.specs]
@@ -89,8 +89,8 @@ class Groups:
         g = len(self.group)
         if not any(self.folds):
             return None
-        spelling = iter(range(g + self.asked, g + len(self.specs)))
-        return [next(spelling) if f else j for j, f in enumerate(self.folds)] + list(range(g, g + self.asked))
+        spelling = iter(range(g + self.aggregates, g + len(self.specs)))
+        return [next(spelling) if f else j for j, f in enumerate(self.folds)] + list(range(g, g + self.aggregates))
 
     # -------------------------------------------------------------- keys and ranks
     def keys_of(self, batch: Batch) -> Codes:
@@ -220,13 +220,14 @@ class Groups:
         """Compute stored rows from all input rows of their groups, shape (words, groups).  Changes no group here."""
         side, self._side = self._side, None
         if side is None:
-            side = Groups(self.group, self.folds, self.specs[: self.asked], self._symbols, full=True, name=self.name)
+            side = Groups(self.group, self.folds, self.specs[: self.aggregates], self._symbols, full=True,
+                          name=self.name)
         side.apply(rows)
-        found = side.table.rows().columns
+        derived = side.table.rows().columns
         side.table.clear()
         if len(rows) <= _SIDE_ROWS:
             self._side = side
-        return found
+        return derived
 
     def fill(self, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Make keys present.  cols: positions in the key.  rows: all input rows of the keys' groups."""
@@ -244,7 +245,7 @@ class Groups:
 
     # -------------------------------------------------------------- reading
     def output(self, groups: Codes) -> Codes:
-        """Return the output columns of stored rows, given in shape (words, groups)."""
+        """Return the output columns of stored rows.  groups: in shape (words, groups)."""
         out: Codes = gk.outputs(np.ascontiguousarray(groups), self.key_width, self._spec_array, len(self.group))
         return np.ascontiguousarray(self._shown(out))
 

@@ -31,7 +31,7 @@ _PAGE = mmap.PAGESIZE
 _HUGE_FROM = 8 * 2**20  # bytes: memory of this size requests huge pages, so random access misses the TLB less often
 _FAILED = ctypes.c_void_p(-1).value
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
-_PIECE = 8 * 2**20  # bytes returned at once: some milliseconds if the file's pages are freed, too
+_RETURNED_BYTES = 8 * 2**20  # bytes returned at once: some milliseconds if the file's pages are freed, too
 
 # The C library's mmap, because Python's keeps a descriptor open for each map until version 3.13.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -60,8 +60,8 @@ class _Leaving:
     A process that calls `give_back` once must call it again and again.  In other processes, such as programs that only
     read views, memory is unmapped at once.
 
-    A deleted file loses its pages in all processes that still map it.  Readers there find zeros or the old content, and
-    its STATE dead.
+    A deleted file loses its pages in all processes that still map it.  Readers there read zeros or the old content, and
+    STATE is DEAD.
     """
 
     def __init__(self) -> None:
@@ -76,14 +76,14 @@ class _Leaving:
     def take(self, left: _Left, used: int) -> None:
         """Unmap unused addresses, at once or later.  used: how many of their first bytes may have been touched."""
         used = -(-used // _PAGE) * _PAGE
-        if not self._called or used <= _PIECE:
+        if not self._called or used <= _RETURNED_BYTES:
             _munmap(left.address, left.nbytes)
             return
         if left.nbytes > used:
             _munmap(left.address + used, left.nbytes - used)
         self._waiting.append(left._replace(nbytes=min(left.nbytes, used)))
 
-    def give_back(self, nbytes: int = _PIECE) -> bool:
+    def give_back(self, nbytes: int = _RETURNED_BYTES) -> bool:
         """Return about `nbytes` to the system, the latest memory first, from its end.  Return True if more is left."""
         self._called = True
         while self._waiting and nbytes > 0:
@@ -179,35 +179,35 @@ class GrowingMemory:
             return
         if nbytes > self.reserve:
             raise SqlError(*TABLE_FULL, f"'{self.path or 'anonymous memory'}' is full at {self.reserve} bytes")
-        wanted = max(nbytes, self.backed + min(self.backed, _STEP))
-        wanted = min(-(-wanted // _PAGE) * _PAGE, self.reserve)
+        target = max(nbytes, self.backed + min(self.backed, _STEP))
+        target = min(-(-target // _PAGE) * _PAGE, self.reserve)
         if self.path is not None:
             try:
-                self._allocate(self.path, nbytes, wanted)
+                self._allocate(self.path, nbytes, target)
             except OSError as e:
                 raise no_room(e, self.path, nbytes - self.backed) from None
         else:
-            self.backed = wanted
+            self.backed = target
         self._map.used = max(self._map.used, self.backed)
         if self.backed >= _HUGE_FROM:
             with suppress(OSError):  # a kernel without them
                 self._map.advise(mmap.MADV_HUGEPAGE, 0, self.backed)
 
-    def _allocate(self, path: str, nbytes: int, wanted: int) -> None:
-        """Allocate the file's first `wanted` bytes, or only `nbytes` if there is no room for them."""
+    def _allocate(self, path: str, nbytes: int, target: int) -> None:
+        """Allocate the file's first `target` bytes, or only `nbytes` if there is no room for them."""
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             try:
-                os.posix_fallocate(file, self.backed, wanted - self.backed)
+                os.posix_fallocate(file, self.backed, target - self.backed)
             except OSError:
-                wanted = min(-(-nbytes // _PAGE) * _PAGE, self.reserve)
-                os.posix_fallocate(file, self.backed, wanted - self.backed)
+                target = min(-(-nbytes // _PAGE) * _PAGE, self.reserve)
+                os.posix_fallocate(file, self.backed, target - self.backed)
         finally:
             os.close(file)
-        self.backed = wanted
+        self.backed = target
 
     def release(self, nbytes: int) -> None:
-        """Return the whole pages behind the first `nbytes` to the system.  They can be backed again."""
+        """Return the complete pages behind the first `nbytes` to the system.  They can be backed again."""
         keep = -(-nbytes // _PAGE) * _PAGE
         if keep >= self.backed:
             return
@@ -217,8 +217,8 @@ class GrowingMemory:
             return  # a file system without holes keeps them
         self.backed = keep
 
-    def let_go(self, start: int, nbytes: int) -> None:
-        """Return the whole pages of a range to the system.  Nobody may read them afterwards."""
+    def release_range(self, start: int, nbytes: int) -> None:
+        """Return the complete pages of a range to the system.  Nobody may read them afterwards."""
         first, end = -(-start // _PAGE) * _PAGE, (start + nbytes) // _PAGE * _PAGE
         if first < end:
             with suppress(OSError):  # a file system without holes keeps them

@@ -1,12 +1,12 @@
-"""Incremental growth of the hash tables of a large arena: no change waits until a whole table has moved.
+"""Incremental growth of the hash tables of a large arena: no change waits until all of a table has moved.
 
 When a table of n slots is half full, its successor is the 2n slots behind it.  Changes first clear these slots, 64 for
 each row that they may add.  Then they move the keys, 16 slots for each row.  So all keys have moved before the load of
 the smaller table exceeds 0.6.  A batch with too many rows for that moves the rest at once.
 
 Keeps true: a key is in the larger table if its first slot in the smaller one has been passed; otherwise it is in the
-smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of taken slots
-that a lookup probes.
+smaller one (`hashing.home_of`).  Passing begins and stops only at free slots, so it never splits a run of occupied
+slots that a lookup probes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _grow(A, g, d, n):
 
 @njit
 def _pass(A, g, d, slots):
-    """Move the keys of about `slots` slots, and go on to the end of the last run of taken slots."""
+    """Move the keys of about `slots` slots, and go on to the end of the last run of occupied slots."""
     base, cap = A[g + BASE], A[g + SLOTS]
     things, size = (A[ROWS], A[WIDTH] + 1) if d < 0 else (A[d + EOFF], ENTRY + A[d + K])
     if A[g + MOVED] == 0:

@@ -306,9 +306,9 @@ def new_row(A, cols, i, weight, fold, kb):
         A[HIGH] = r + 1
         off = A[ROWS] + r * (width + 1)
     A[off] = weight
-    given = cols.shape[0]
+    words = cols.shape[0]
     for c in range(width):
-        A[off + 1 + c] = cols[c, i] if c < given else 0
+        A[off + 1 + c] = cols[c, i] if c < words else 0
     A[LIVE] += 1
     _hash_add_row(A, r)
     for x in range(A[NIDX]):
@@ -332,7 +332,7 @@ def free_row(A, r, fold, kb):
 def apply(A, cols, weights, fold, kept):
     """Add a delta.  kept[i] becomes True if row i was covered and so stored.
 
-    Returns the number of rows that have a negative weight after the whole delta: a violation unless 0.  The order of
+    Returns the number of rows that have a negative weight after the delta: a violation unless 0.  The order of
     rows within a delta does not matter.
     """
     A, cols, weights, fold, kept = bare(A), bare(cols), bare(weights), bare(fold), bare(kept)

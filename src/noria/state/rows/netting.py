@@ -1,4 +1,4 @@
-"""Netting of a delta: equal rows become one row with the sum of their weights."""
+"""Nets a delta: equal rows become one row with the sum of their weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _net(columns, weights):
         cap *= 2
     slots = np.full(cap, -1, np.int64)
     first, total = np.empty(n, np.int64), np.empty(n, np.int64)
-    found = 0
+    distinct = 0
     for i in range(n):
         h = SEED
         for j in range(width):
@@ -42,12 +42,12 @@ def _net(columns, weights):
                 break
             s = (s + 1) & (cap - 1)
         if slots[s] < 0:
-            slots[s] = found
-            first[found], total[found] = i, 0
-            found += 1
+            slots[s] = distinct
+            first[distinct], total[distinct] = i, 0
+            distinct += 1
         total[slots[s]] += weights[i]
     kept = 0
-    for g in range(found):
+    for g in range(distinct):
         if total[g] != 0:
             first[kept], total[kept] = first[g], total[g]
             kept += 1

@@ -99,12 +99,12 @@ class Ranges:
 def _among(some: Codes, values: Codes) -> npt.NDArray[np.bool_]:
     """Return for each of some values True if a sorted array contains it."""
     at = np.searchsorted(values, some)
-    found: npt.NDArray[np.bool_] = at < len(values)
-    found[found] = values[at[found]] == some[found]
-    return found
+    contained: npt.NDArray[np.bool_] = at < len(values)
+    contained[contained] = values[at[contained]] == some[contained]
+    return contained
 
 
-def _without(values: Codes, gone: Codes) -> Codes:
+def _without(values: Codes, removed: Codes) -> Codes:
     """Remove some values from a sorted array."""
-    there = _among(gone, values)
-    return np.delete(values, np.searchsorted(values, gone[there]))
+    there = _among(removed, values)
+    return np.delete(values, np.searchsorted(values, removed[there]))

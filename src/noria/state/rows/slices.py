@@ -1,10 +1,10 @@
-"""The rows of an arena in parts, by the hash of their identity words: for a scan that changes may interrupt.
+"""Splits the rows of an arena into parts, by the hash of their identity words: for a scan that changes may interrupt.
 
 Keeps true: the part of a row depends on the row alone, not on its position or the arena's size.  So rows may be added
 and removed between two parts, and it is still known which of them the scan has passed.
 
-Consecutive parts have hashes that are far apart.  Otherwise a state that copies part after part into a hash of the same
-columns would fill its slots without a gap from one end.
+Consecutive parts have hashes that are far apart.  Otherwise a state that copies part after part into a hash table
+of the same columns would fill its slots from one end without a gap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from noria.state.rows.layout import BASE, HASH, IDW, MOVED, ROWS, SLOTS, WIDTH
 def part(arena: Codes, parts: int, low: int, high: int) -> Batch:
     """Return the stored rows of parts low to high-1.  parts: the number of parts, a power of two."""
     numbers = _rows_in(arena, parts, low, high)
-    return Batch(*_taken(arena, numbers))
+    return Batch(*_gather(arena, numbers))
 
 
 @njit
@@ -51,10 +51,11 @@ def part_of(cols, parts):
 def _rows_in(A, parts, low, high):
     """Return the numbers of the rows of some parts.
 
-    A row is in its home slot or in the run of taken slots after it.  The home slots of a part are `parts` slots apart.
+    A row is in its home slot or in the run of occupied slots after it.  The home slots of a part are `parts` slots
+    apart.
     """
     rows, width, w = A[ROWS], A[WIDTH] + 1, A[IDW]
-    found = np.empty(1024, np.int64)
+    numbers = np.empty(1024, np.int64)
     n = 0
     tables = 2 if A[HASH + MOVED] > 0 else 1  # while the table grows
     for turn in range(tables * (high - low)):
@@ -71,19 +72,19 @@ def _rows_in(A, parts, low, high):
                 for c in range(w):
                     h = mix(h, A[rows + r * width + 1 + c])
                 if slot_of(h, cap) == home and slot_of(h, parts) == p:
-                    if n == len(found):
+                    if n == len(numbers):
                         more = np.empty(2 * n, np.int64)
-                        more[:n] = found
-                        found = more
-                    found[n] = r
+                        more[:n] = numbers
+                        numbers = more
+                    numbers[n] = r
                     n += 1
                 s = (s + 1) & (cap - 1)
             home += parts
-    return found[:n]
+    return numbers[:n]
 
 
 @njit
-def _taken(A, numbers):
+def _gather(A, numbers):
     rows, width = A[ROWS], A[WIDTH] + 1
     n = len(numbers)
     cols = np.empty((width - 1, n), np.int64)

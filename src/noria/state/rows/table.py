@@ -72,7 +72,7 @@ def _power(n: int) -> int:
 
 
 def _lines(words: int) -> int:
-    """Round up to whole cache lines."""
+    """Round up to a multiple of a cache line."""
     return (words + LINE - 1) // LINE * LINE
 
 

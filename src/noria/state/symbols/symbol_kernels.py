@@ -1,4 +1,4 @@
-"""Kernels of the symbol table, which stores each string once and finds it by hash.
+"""Kernels of the symbol table, which stores each string once and looks it up by hash.
 
     heap     the bytes of all strings, one after the other
     starts   HEADER words, then for each id its span: offset and length in one word; a free id has length 0
@@ -139,14 +139,14 @@ def _append(heap, starts, folds, table, data, at, n, twin):
 @njit
 def _case(data, at, n):
     """Return 0 for ASCII without capitals, which is folded, 1 for ASCII with capitals, 2 for other text."""
-    found = 0
+    case = 0
     for i in range(n):
         b = data[at + i]
         if b >= 128:
             return 2
         if _UPPER_A <= b <= _UPPER_Z:
-            found = 1
-    return found
+            case = 1
+    return case
 
 
 @njit

@@ -214,7 +214,7 @@ class SymbolTable:
         return used + _FRONT_BYTES * len(self._ids)
 
     # -------------------------------------------------------------- strings that no state holds
-    def wants_sweep(self) -> bool:
+    def sweep_is_due(self) -> bool:
         """True if the table has grown enough since the last sweep."""
         return self.memory() > max(_LEAST_SWEEP, _GROWN * self._swept)
 

@@ -1,8 +1,9 @@
-"""Stores a large full view without a key in pieces, so that a write copies only the rows that it changes.
+"""Stores each row of a large full view without a key as an entry, so that a write copies only the rows that it changes.
 
-A small one is a single block under the one empty key, and a reader copies it like any key.  Beyond PIECES_WORDS every
-row has an entry of its own under its hash.  The hash is an additional column in memory, and `KEYS` is 1 although the
-view has no key.  A reader copies all entries.  They belong to one tick if TICK is even, and the same before and after.
+A small one is a single block under the one empty key, and a reader copies it like any key.  Beyond MOST_BLOCK_WORDS
+every row has an entry of its own under its hash.  The hash is an additional column in memory, and `KEYS` is 1 although
+the view has no key.  A reader copies all entries.  They belong to one tick if TICK is even, and the same before and
+after.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from noria.state.rows.hashing import mix_shared
 from noria.views.layout import (
     COUNT,
     COUNT_MASK,
-    GONE,
     INDEXED,
     KEY,
     LIVE,
@@ -25,6 +25,7 @@ from noria.views.layout import (
     READY,
     STATE,
     TICK,
+    TOMBSTONE,
     WIDTH,
     block_words,
     class_of,
@@ -38,6 +39,7 @@ from noria.views.read_kernels import (
     ENTRY_TICK,
     ENTRY_VERSION,
     MISS,
+    NEEDED_WORDS,
     PLAIN,
     ROWS,
     ROWS_AT,
@@ -45,11 +47,10 @@ from noria.views.read_kernels import (
     SLOT,
     SPECIAL,
     TOO_LARGE,
-    WANTED,
     _is_plain,
 )
 
-PIECES_WORDS = 2**12  # the most slab words of a view in one block
+MOST_BLOCK_WORDS = 2**12  # the most slab words of a view in one block
 _TRIES = 8  # attempts to read between two ticks; then the worker answers
 _SPINS = 100_000  # checks of a tick that is being published: some tenths of a millisecond
 
@@ -82,7 +83,7 @@ def _copied(A, Q, width):
     first, end = slots_in_use(A, indexed)
     for slot in range(first, end):
         word = load_acquire(A, place_of(A, slot, indexed))
-        if word <= GONE:
+        if word <= TOMBSTONE:
             continue
         block = word & OFFSET
         version = load_acquire(A, block)
@@ -92,7 +93,7 @@ def _copied(A, Q, width):
             return np.int64(-1)
         words = n * (width + 1)
         if at + words > len(Q):
-            Q[WANTED] = max(at + words, ROWS_AT + A[LIVE] * (width + 1))
+            Q[NEEDED_WORDS] = max(at + words, ROWS_AT + A[LIVE] * (width + 1))
             return np.int64(-2)
         start = block + KEY + 1
         for j in range(words):
@@ -103,7 +104,7 @@ def _copied(A, Q, width):
 
 
 @njit
-def read_whole(A, Q):
+def read_all(A, Q):
     """Copy all rows to Q, like `read_kernels.read` for a key.  The answer has no slot: no single entry has them."""
     A, Q = bare(A), bare(Q)
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""Reads that go together: what waits leaves with the next packet, and each is answered as if it had gone alone."""
+"""Batched reads: waiting reads leave with the next packet, and each is answered as if it were sent alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.processes import run
 
 
 class Line:
-    """What leaves, and who waits."""
+    """The packets that were sent, and the reads that wait."""
 
     def __init__(self) -> None:
         self.book = PendingReplies()
@@ -27,9 +27,9 @@ class Line:
         self.together = ReadBatcher(self.book, self.sent.append)
 
     def ask(self, key: Any, view: str = "v") -> PendingQuestion:
-        _, asked = self.book.asked(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
-        self.together.add(asked.body)
-        return asked
+        _, question = self.book.register(Read(0, view, [(key,)], together=True), True, asyncio.get_running_loop())
+        self.together.add(question.body)
+        return question
 
 
 def table(*rows: tuple[Any, int]) -> pa.Table:
@@ -38,7 +38,7 @@ def table(*rows: tuple[Any, int]) -> pa.Table:
 
 def values(reply: Rows) -> list[Any]:
     assert isinstance(reply.rows, KeyRows)
-    return list(reply.rows.of(reply.rows.whole.made(lambda t: t.column(0).to_pylist())))
+    return list(reply.rows.of(reply.rows.batch.made(lambda t: t.column(0).to_pylist())))
 
 
 def at_once(test: Callable[[Line], Any]) -> None:
@@ -48,7 +48,7 @@ def at_once(test: Callable[[Line], Any]) -> None:
     run(begun)
 
 
-def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
+def test_reads_that_wait_leave_with_the_next_packet() -> None:
     async def test(line: Line) -> None:
         for n in range(READ_PACKETS):
             line.ask(n)
@@ -57,11 +57,11 @@ def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
         later = [line.ask("a"), line.ask("b", "w"), line.ask("c")]
         await asyncio.sleep(0)
         assert len(line.sent) == READ_PACKETS
-        assert line.together.take(ReadManyReply(line.sent[0].request))
+        assert line.together.deliver(ReadManyReply(line.sent[0].request))
         await asyncio.sleep(0)
         assert [(a.view, a.keys) for a in line.sent[-1].alike] == [("v", (("a",), ("c",))), ("w", (("b",),))]
         of_v, of_w = line.sent[-1].alike
-        line.together.take(ReadManyReply(line.sent[-1].request, (
+        line.together.deliver(ReadManyReply(line.sent[-1].request, (
             (of_v.requests, table((7, 1), (8, 0), (9, 1))), (of_w.requests, table()))))
         assert [values(a.future.result()) for a in later] == [[8], [], [7, 9]]
         assert later[0].future.result().rows.table().column(0).to_pylist() == [8]
@@ -69,7 +69,7 @@ def test_what_is_asked_meanwhile_leaves_with_the_next_packet() -> None:
     at_once(test)
 
 
-def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_of_one_turn_of_the_loop_share_a_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_batching, "READS_TOGETHER", 3)
 
     async def test(line: Line) -> None:
@@ -82,27 +82,27 @@ def test_one_turn_of_the_loop_is_one_packet(monkeypatch: pytest.MonkeyPatch) -> 
     at_once(test)
 
 
-def test_who_has_gone_is_not_asked_for_and_an_error_is_all_others() -> None:
+def test_a_cancelled_read_is_not_sent_and_an_error_answers_all_others() -> None:
     async def test(line: Line) -> None:
-        gone, there = line.ask(1), line.ask(2)
-        del line.book.asks[gone.body.request]
+        cancelled, waiting = line.ask(1), line.ask(2)
+        del line.book.questions[cancelled.body.request]
         await asyncio.sleep(0)
         assert [p.alike[0].keys for p in line.sent] == [((2,),)]
-        line.together.take(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
-        assert there.future.result().error.message == "no"
-        assert not line.together.take(ReadManyReply(line.sent[0].request))  # said twice
+        line.together.deliver(ReadManyReply(line.sent[0].request, error=SqlError(1105, "HY000", "no")))
+        assert waiting.future.result().error.message == "no"
+        assert not line.together.deliver(ReadManyReply(line.sent[0].request))  # a second answer
 
     at_once(test)
 
 
-def test_one_that_the_answer_does_not_name_is_answered_by_itself() -> None:
+def test_a_read_that_the_answer_omits_is_answered_alone() -> None:
     async def test(line: Line) -> None:
-        asked = line.ask(1)
+        question = line.ask(1)
         await asyncio.sleep(0)
-        line.together.take(ReadManyReply(line.sent[0].request))
-        assert not asked.future.done()
-        assert line.book.take(Rows(asked.body.request, table((5, 0))))
-        assert asked.future.done()
+        line.together.deliver(ReadManyReply(line.sent[0].request))
+        assert not question.future.done()
+        assert line.book.deliver(Rows(question.body.request, table((5, 0))))
+        assert question.future.done()
 
     at_once(test)
 
@@ -114,8 +114,8 @@ def test_a_lost_worker_leaves_nothing_under_way() -> None:
             await asyncio.sleep(0)
         before = line.sent[0].request
         line.together.clear()
-        assert not line.together.take(ReadManyReply(before))
-        assert len(line.book.patient()) == READ_PACKETS + 3  # whom the next worker is asked
+        assert not line.together.deliver(ReadManyReply(before))
+        assert len(line.book.patient()) == READ_PACKETS + 3  # to be sent to the next worker
         line.ask("again")
         await asyncio.sleep(0)
         assert line.sent[-1].alike[0].keys == (("again",),)

@@ -97,10 +97,10 @@ class Beside(Three):
     def migrate(self, step: Any) -> None:
         self.version += 1
         body = packets.Migrate((step,), (str(step),), version=self.version)
-        told = [self.change(w, body) for w in self.rng.sample(range(WORKERS), WORKERS)]
-        assert not any(t.error for t in told)
-        assert len({t.routes for t in told}) == 1, told
-        self.routes.learn(told[0].routes)
+        replies = [self.change(w, body) for w in self.rng.sample(range(WORKERS), WORKERS)]
+        assert not any(t.error for t in replies)
+        assert len({t.routes for t in replies}) == 1, replies
+        self.routes.learn(replies[0].routes)
         alone = self.at_one(body)
         assert (alone.error, alone.routes) == (None, ())
 
@@ -150,8 +150,8 @@ def shown(rows: Rows) -> list[tuple[Any, ...]]:
     return sorted(zip(*(c.to_pylist() for c in rows.rows.columns), strict=True), key=repr)
 
 
-def without_keys(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return sorted((r[:-1] for r in found), key=repr)
+def without_keys(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return sorted((r[:-1] for r in rows), key=repr)
 
 
 def arrow_keys(view: ViewDef, keys: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -203,28 +203,28 @@ def look(beside: Beside, view: ViewDef) -> None:
 def ranged(beside: Beside, view: ViewDef) -> None:
     rng = beside.rng
     body = Read(0, view.name, (), between=beside.between(view))
-    rows, whole = beside.ask(body).rows, shown(beside.at_one(body))
-    assert without_keys(shown(Rows(0, rows))) == without_keys(whole), body
+    rows, expected = beside.ask(body).rows, shown(beside.at_one(body))
+    assert without_keys(shown(Rows(0, rows))) == without_keys(expected), body
     key = view.key[0]
     if key >= view.visible:
-        assert len(set(rows.column("__key").to_pylist())) == len({r[-1] for r in whole})
+        assert len(set(rows.column("__key").to_pylist())) == len({r[-1] for r in expected})
         return
     first = replace(body, first=rng.randrange(5), descending=rng.random() < 0.5)
-    found = beside.ask(first).rows
-    values = sorted({r[key] for r in whole}, reverse=first.descending)
-    wanted: list[Any] = []
-    while values and len(wanted) < (first.first or 0):
+    answer = beside.ask(first).rows
+    values = sorted({r[key] for r in expected}, reverse=first.descending)
+    first_rows: list[Any] = []
+    while values and len(first_rows) < (first.first or 0):
         value = values.pop(0)
-        wanted += [r for r in whole if r[key] == value]
-    assert without_keys(shown(Rows(0, found))) == without_keys(wanted), first
-    order = found.column(key).to_pylist()
+        first_rows += [r for r in expected if r[key] == value]
+    assert without_keys(shown(Rows(0, answer))) == without_keys(first_rows), first
+    order = answer.column(key).to_pylist()
     assert order == sorted(order, reverse=first.descending)
-    numbers = found.column("__key").to_pylist()
+    numbers = answer.column("__key").to_pylist()
     assert numbers == [sorted(set(order), reverse=first.descending).index(v) for v in order]
 
 
 def in_memory(beside: Beside) -> None:
-    """What a front end finds where the workers publish, and asks for."""
+    """Compare the reads of a front end, from shared memory and by requests."""
 
     class Link:
         routes = beside.routes
@@ -242,17 +242,17 @@ def in_memory(beside: Beside) -> None:
             keys = list(dict.fromkeys(beside.key(view) for _ in range(6)))
             there = [k for k in keys if None not in k]
             for key in there[:2]:
-                want = without_keys(shown(beside.at_one(Read(0, view.name, [key]))))
+                expected = without_keys(shown(beside.at_one(Read(0, view.name, [key]))))
                 fetched = await reads.fetch(view, key)
                 if isinstance(fetched, ManyRows):
                     fetched = without_keys(shown(Rows(0, fetched.table)))
-                assert sorted(fetched, key=repr) == want
-                found = reads.local(view, key, True)
-                assert found is not None and sorted(found.rows, key=repr) == want
-            want = shown(beside.at_one(Read(0, view.name, there)))
-            assert shown(Rows(0, await reads.fetch_several(view, there, False))) == want
+                assert sorted(fetched, key=repr) == expected
+                local = reads.local(view, key, True)
+                assert local is not None and sorted(local.rows, key=repr) == expected
+            expected = shown(beside.at_one(Read(0, view.name, there)))
+            assert shown(Rows(0, await reads.fetch_several(view, there, False))) == expected
             several = reads.several(view, there, False)
-            assert several is not None and shown(Rows(0, several)) == want
+            assert several is not None and shown(Rows(0, several)) == expected
             none = pa.table({f"key{i}": pa.array([], arrow_type(f.type)) for i, f in enumerate(view.key_fields)})
             for front in (reads, ViewLookups(Link(), nowhere, 0)):
                 assert (await front.many(view, none if view.key else pa.table({"": pa.nulls(0)}))).num_rows == 0
@@ -260,9 +260,9 @@ def in_memory(beside: Beside) -> None:
                 table = arrow_keys(view, keys)
                 beside.step(beside.rng.randrange(WORKERS), [Envelope(1, -1, 0, packets.Evict(0, None))])
                 beside.rest()
-                want = shown(beside.at_one(Read(0, view.name, keys)))
+                expected = shown(beside.at_one(Read(0, view.name, keys)))
                 for _ in range(2):
-                    assert shown(Rows(0, await reads.many(view, table))) == want
+                    assert shown(Rows(0, await reads.many(view, table))) == expected
 
     asyncio.run(compare())
 
@@ -273,25 +273,26 @@ def defined(beside: Beside, name: str) -> ViewDef:
     return beside.views[name]
 
 
-def test_who_has_caught_up_has_the_writes_of_others(beside: Beside) -> None:
+def test_a_worker_that_has_caught_up_has_the_writes_of_others(beside: Beside) -> None:
     view, body = defined(beside, "counted"), Read(0, "counted", [("a", 1)])
     owner = beside.routes.owner(view, ("a", 1))
     assert shown(beside.ask(body)) == []
     for i in range(20):
         beside.write("items", (i, "a", None, None, 1))
-    ((_, _, early, _),) = shown(asked(beside, owner, body))
+    ((_, _, early, _),) = shown(ask_worker(beside, owner, body))
     assert early < 20, "its own rows"
-    assert asked(beside, owner, packets.Inspect(0, "caught up", str(beside.routes.depth_of("counted")))).error is None
-    assert shown(asked(beside, owner, body)) == [(1, "a", 20, 0)]
+    depth = str(beside.routes.depth_of("counted"))
+    assert ask_worker(beside, owner, packets.Inspect(0, "caught up", depth)).error is None
+    assert shown(ask_worker(beside, owner, body)) == [(1, "a", 20, 0)]
     assert beside.at_one(packets.Inspect(7, "caught up", "2")) == packets.Done(7)
 
 
-def asked(beside: Beside, worker: int, body: Any) -> Any:
-    """The answer, and no message is delivered after it."""
+def ask_worker(beside: Beside, worker: int, body: Any) -> Any:
+    """Send a request to one worker, and deliver messages only until it has answered."""
     beside.request += 1
     beside.step(worker, [Envelope(1, -1, 0, replace(body, request=beside.request))])
     while beside.request not in beside.replies:
-        assert beside.deliver(), "nothing is under way, and nobody answers"
+        assert beside.deliver(), "no message is under way, and no answer has arrived"
     return beside.replies[beside.request]
 
 
@@ -317,8 +318,8 @@ def test_owners_of_many_are_those_of_each(beside: Beside) -> None:
         assert list(beside.routes.owners(view, keys)) == [beside.routes.owner(view, key) for key in keys]
 
 
-def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
-    """They may be of other types, and fewer than tell whose they are now."""
+def test_keys_of_another_definition_have_no_owner(beside: Beside) -> None:
+    """Such keys may have other types, and fewer columns than the worker is determined by."""
     view, two = replace(defined(beside, "by_name"), definition=7), replace(defined(beside, "by_two"), definition=8)
     keys = [(Decimal("0.07"),)]
     with pytest.raises(SqlError) as error:
@@ -333,7 +334,7 @@ def test_keys_of_another_definition_are_nobodys(beside: Beside) -> None:
     assert error.value.code == TABLE_DEF_CHANGED.number
 
 
-def test_an_error_of_any_is_the_answer(beside: Beside) -> None:
+def test_an_error_of_one_worker_is_the_answer(beside: Beside) -> None:
     view = defined(beside, "by_id")
     parts = split(Read(5, "by_id", [(i,) for i in range(20)]), beside.routes, view)
     assert set(parts) == set(range(WORKERS))
@@ -379,19 +380,19 @@ def once(beside: Beside, view: ViewDef) -> None:
     alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
     between = beside.between(view) if view.ranged else None
-    want = asyncio.run(alone.once(view, keys, False, between)).table
-    have, shape = asyncio.run(several.once(view, keys, False, between)).table, ResultFinish.of(view)
+    expected = asyncio.run(alone.once(view, keys, False, between)).table
+    actual, shape = asyncio.run(several.once(view, keys, False, between)).table, ResultFinish.of(view)
     if view.limit is None:
-        assert sorted(shape.rows_of(have), key=repr) == sorted(shape.rows_of(want), key=repr)
-        assert without_keys(shown(Rows(0, have))) == without_keys(shown(Rows(0, want)))
-    else:  # which of equal rows come first, nobody promises
+        assert sorted(shape.rows_of(actual), key=repr) == sorted(shape.rows_of(expected), key=repr)
+        assert without_keys(shown(Rows(0, actual))) == without_keys(shown(Rows(0, expected)))
+    else:  # the order of equal rows is undefined
         by = view.order[0][0]
-        there, alike = ([r[by] for r in whole(shape, t)] for t in (have, want))
+        there, alike = ([r[by] for r in all_columns(shape, t)] for t in (actual, expected))
         assert there == alike
 
 
-def whole(shape: ResultFinish, found: pa.Table) -> list[Any]:
-    return replace(shape, visible=len(shape.fields)).rows_of(found)
+def all_columns(shape: ResultFinish, table: pa.Table) -> list[Any]:
+    return replace(shape, visible=len(shape.fields)).rows_of(table)
 
 
 class Once:
@@ -404,4 +405,4 @@ class Once:
         if self.routes.workers == 1:
             return self.beside.at_one(body)
         parts = split(body, self.routes, body.view)
-        return merged(parts, {w: asked(self.beside, w, part) for w, part in parts.items()})
+        return merged(parts, {w: ask_worker(self.beside, w, part) for w, part in parts.items()})

@@ -1,4 +1,4 @@
-"""Groups that lie over several workers: each counts its own rows, and what they have is put together."""
+"""Groups over several workers: each worker aggregates its own rows, and their results are combined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, g INT, x INT, d DECIMAL(8,3), s VARCHAR(9))"
 VIEWS = {
-    "whole": "SELECT AVG(x), AVG(d), SUM(x), COUNT(*), COUNT(d), MIN(s), MAX(d) FROM t",
+    "total": "SELECT AVG(x), AVG(d), SUM(x), COUNT(*), COUNT(d), MIN(s), MAX(d) FROM t",
     "each": "SELECT g, AVG(x), AVG(d), SUM(d), COUNT(*), MIN(s), MAX(x) FROM t WHERE g = ? GROUP BY g",
     "kinds": "SELECT DISTINCT s FROM t",
     "best": "SELECT id, d FROM t ORDER BY d DESC, id LIMIT 5",
@@ -22,8 +22,8 @@ VIEWS = {
 
 
 def answers(directory: Path, workers: int) -> tuple[list[Any], set[str]]:
-    """What the views show after each few of random changes, and what the graph does before exchanges."""
-    rng, found = random.Random(5), list[Any]()
+    """The rows of the views after every fourth random change, and the operators before exchanges."""
+    rng, shown_rows = random.Random(5), list[Any]()
     with noria.open(directory, workers=workers) as db:
         db.sql(TABLE)
         for name, text in VIEWS.items():
@@ -36,10 +36,10 @@ def answers(directory: Path, workers: int) -> tuple[list[Any], set[str]]:
             if i % 4 == 3:
                 db.sql(f"DELETE FROM t WHERE id = {rng.randrange(i)}")
                 db.sql(f"UPDATE t SET x = {i}, g = 3 - g WHERE id = {rng.randrange(i)}")
-                found.append([sorted(db.sql(f"SELECT * FROM {v}").rows, key=str) for v in VIEWS if v != "each"])
-                found.append([db.sql(f"SELECT * FROM each WHERE g = {g}").rows for g in range(5)])
+                shown_rows.append([sorted(db.sql(f"SELECT * FROM {v}").rows, key=str) for v in VIEWS if v != "each"])
+                shown_rows.append([db.sql(f"SELECT * FROM each WHERE g = {g}").rows for g in range(5)])
         does = {row[1] for row in db.sql("SHOW NORIA GRAPH").rows}
-    return found, {text for text in does if text.endswith(" of each worker")}
+    return shown_rows, {text for text in does if text.endswith(" of each worker")}
 
 
 def test_answers_are_those_of_one_worker(tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_answers_are_those_of_one_worker(tmp_path: Path) -> None:
     for workers in (2, 3):
         have, parts = answers(tmp_path / str(workers), workers)
         assert have == alone
-        told = " ".join(parts)
-        assert len(parts) == 5 and "aggregate " in told and "distinct " in told and "top " in told
+        described = " ".join(parts)
+        assert len(parts) == 5 and "aggregate " in described and "distinct " in described and "top " in described
 
 
-def test_a_view_that_waits_for_its_first_state_is_there_after_a_start(tmp_path: Path,
+def test_a_view_that_waits_for_its_first_state_is_read_after_a_restart(tmp_path: Path,
                                                                       caplog: pytest.LogCaptureFixture) -> None:
-    """It was asked for of workers that were still being brought back: an error in the log."""
+    """The request for the state must wait for workers that are still recovering; it once logged an error."""
     for times in range(2):
         with noria.open(tmp_path / "data", workers=2) as db:
             if not times:

@@ -1,4 +1,4 @@
-"""While one worker of several is away: what was there is read, and nobody takes it for what he has written since."""
+"""While one of several workers is down, its published views are read, and each session still reads its own writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.keys import shard_of
 from noria.core.types import INT
-from noria.runtime.link.link import LinkState
 from noria.server.outcomes import Client, ResultSet
 from noria.server.sessions.requests import complete
 from noria.server.sessions.session import Session
@@ -25,7 +24,7 @@ from runtime.several import Several
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, n INT)"
 VIEW = "CREATE VIEW counted AS SELECT n, COUNT(*) AS c FROM t WHERE n = ? GROUP BY n"
 READ = "SELECT n, c FROM counted WHERE n = ?"
-TURNS = 2_000  # of the loop: what needs no worker is answered in fewer
+TURNS = 2_000  # of the loop: a statement that needs no worker is answered in fewer
 
 
 def at(worker: int, count: int) -> list[int]:
@@ -34,37 +33,29 @@ def at(worker: int, count: int) -> list[int]:
     return [int(n) for n in numbers[shard_of([numbers], [INT], 2) == worker][:count]]
 
 
-async def asked(session: Session, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+async def ask(session: Session, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
     outcome: Any = (await within(complete(session, text, parameters), 100))[-1]
     return sorted(map(tuple, outcome.rows)) if isinstance(outcome, ResultSet) else []
 
 
-async def lost(db: Several, worker: int) -> None:
-    """It ends, and nobody starts it again."""
-    db.unwatched(worker)
-    db.alive[worker].kill()
-    while db.links[worker].state is not LinkState.DOWN:
-        await asyncio.sleep(0.01)
-
-
 async def begun(db: Several, ids: Sequence[int], key: int) -> Session:
-    """A session that finds the key present, of one row."""
+    """Start, and return a session for which the key is present, with one row."""
     await db.start()
     await db.sql(TABLE)
     await db.sql(VIEW)
     await db.sql(f"INSERT INTO t VALUES ({ids[0]}, {key})")
     session = db.sessions.connect(Client("root", "noria", 77, "localhost", False))
-    assert await asked(session, READ, key) == await db.sql(READ, key) == [(key, 1)]
+    assert await ask(session, READ, key) == await db.sql(READ, key) == [(key, 1)]
     return session
 
 
-async def told_what_is_down(db: Several, absent: int) -> None:
-    """Whoever waits for a key of the worker that is away, for longer than he wants."""
+async def check_reported_as_down(db: Several, absent: int) -> None:
+    """A read that exceeds its time limit reports the worker that is down."""
     other = db.sessions.connect(Client("root", "noria", 79, "localhost", False))
-    await asked(other, "SET max_execution_time = 300")
+    await ask(other, "SET max_execution_time = 300")
     why = r"exceeded \(300 ms\); meanwhile worker 1 is down \(its process \d+ has ended\); SET"
     with pytest.raises(SqlError, match=why):
-        await asked(other, READ, absent)
+        await ask(other, READ, absent)
 
 
 def test_a_session_that_has_written_waits_for_the_worker_that_it_reads(tmp_path: Path) -> None:
@@ -72,15 +63,15 @@ def test_a_session_that_has_written_waits_for_the_worker_that_it_reads(tmp_path:
         db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
         try:
             session = await begun(db, ids, key)
-            await lost(db, 1)
-            assert await db.sql(READ, key) == [(key, 1)]  # what is present is read, by whoever has not written
-            await asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
-            reading = asyncio.ensure_future(asked(session, READ, key))
+            await db.lose(1)
+            assert await db.sql(READ, key) == [(key, 1)]  # a present key is read by a session without writes
+            await ask(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
+            reading = asyncio.ensure_future(ask(session, READ, key))
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             assert not reading.done(), reading.result()
             assert await db.sql(READ, key) == [(key, 1)]
-            await told_what_is_down(db, at(1, 3)[2])
+            await check_reported_as_down(db, at(1, 3)[2])
             db.spawn(1)
             assert await reading == [(key, 2)]
             assert await db.sql(READ, key) == [(key, 2)]
@@ -90,7 +81,7 @@ def test_a_session_that_has_written_waits_for_the_worker_that_it_reads(tmp_path:
     run(test, 300)
 
 
-def test_who_waits_for_a_worker_that_dies_again_and_again_is_told_so(tmp_path: Path) -> None:
+def test_the_deaths_of_a_worker_during_a_wait_are_reported(tmp_path: Path) -> None:
     async def test() -> None:
         db, ids, (key, absent) = Several(tmp_path, 2), at(0, 4), at(1, 2)
         try:
@@ -98,7 +89,7 @@ def test_who_waits_for_a_worker_that_dies_again_and_again_is_told_so(tmp_path: P
             down = db.sessions._executor.away()
             assert down() == ""
             for times in ("1 time", "2 times"):
-                await lost(db, 1)
+                await db.lose(1)
                 assert f"worker 1 was lost {times} (the last time: its process" in down() and "restarted" in down()
                 db.spawn(1)
                 await within(db.links[1].up(), 100)
@@ -110,39 +101,39 @@ def test_who_waits_for_a_worker_that_dies_again_and_again_is_told_so(tmp_path: P
     run(test, 300)
 
 
-def test_nothing_of_an_earlier_life_is_read_once_there_is_more(tmp_path: Path) -> None:
-    """The next life of a worker publishes nothing here before the first read that misses."""
+def test_views_of_an_earlier_life_are_not_read_after_a_newer_write(tmp_path: Path) -> None:
+    """A restarted worker publishes nothing before the first read that misses."""
     async def test() -> None:
         db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
         try:
             session = await begun(db, ids, key)
-            await lost(db, 1)
+            await db.lose(1)
             db.spawn(1)
             await within(db.links[1].up(), 100)
-            await asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
-            assert await asked(session, READ, key) == [(key, 2)]
+            await ask(session, f"INSERT INTO t VALUES ({ids[1]}, {key})")
+            assert await ask(session, READ, key) == [(key, 2)]
         finally:
             await db.stop()
 
     run(test, 300)
 
 
-def test_a_session_reads_a_write_that_its_worker_made_as_it_came_back(tmp_path: Path) -> None:
-    """It was on its way when the worker was lost, and is made before that has its graph again, so nobody is told: what
-    the other had published was read until it had gathered that one's rows once more."""
+def test_a_session_reads_a_write_that_a_restarting_worker_made(tmp_path: Path) -> None:
+    """The write was in flight when the worker was lost, and the restarted worker makes it before it has its graph.  So
+    it sends no messages, and the other worker's views lack the row until it has gathered again."""
     async def test() -> None:
         db, ids, (key,) = Several(tmp_path, 2), at(0, 4), at(1, 1)
         try:
             session = await begun(db, ids, key)
             os.kill(db.alive[0].pid, signal.SIGSTOP)
-            inserting = asyncio.ensure_future(asked(session, f"INSERT INTO t VALUES ({ids[1]}, {key})"))
+            inserting = asyncio.ensure_future(ask(session, f"INSERT INTO t VALUES ({ids[1]}, {key})"))
             while not db.links[0].book.changes.sent:
                 await asyncio.sleep(0)
-            await lost(db, 0)
+            await db.lose(0)
             db.spawn(0)
             await inserting
-            assert [told for _, told in session.unseen.values()] == [None], "it has to wait for what nobody knows of"
-            assert await asked(session, READ, key) == [(key, 2)]
+            assert [messages for _, messages in session.unseen.values()] == [None], "unknown, so it must wait"
+            assert await ask(session, READ, key) == [(key, 2)]
         finally:
             await db.stop()
 
@@ -150,9 +141,9 @@ def test_a_session_reads_a_write_that_its_worker_made_as_it_came_back(tmp_path: 
 
 
 @pytest.mark.parametrize("when", ["before", "on the way"])
-def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: Path, when: str) -> None:
-    """Statements of both workers wait for the one that is lost, also if they were on their way there; rows of the other
-    are written and read meanwhile."""
+def test_statements_that_wait_for_one_worker_do_not_delay_the_other(tmp_path: Path, when: str) -> None:
+    """Statements over both workers wait for the lost one, also if they were in flight.  Rows of the other worker are
+    written and read meanwhile."""
     async def test() -> None:
         db, here, there = Several(tmp_path, 2), at(0, 9), at(1, 9)
         try:
@@ -162,17 +153,17 @@ def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: P
                      f"UPDATE t SET id = {there[2]} WHERE n = 7",
                      f"INSERT INTO u VALUES ({here[3]}, 5)")
             if when == "before":
-                await lost(db, 1)
+                await db.lose(1)
             else:
                 os.kill(db.alive[1].pid, signal.SIGSTOP)
             waiting = [asyncio.ensure_future(db.sql(text)) for text in texts]
             for _ in range(TURNS):
                 await asyncio.sleep(0)
             if when == "on the way":
-                await lost(db, 1)
+                await db.lose(1)
             other = db.sessions.connect(Client("root", "noria", 78, "localhost", False))
-            await asked(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
-            await asked(other, f"INSERT INTO t VALUES ({here[6]}, 7)")
+            await ask(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
+            await ask(other, f"INSERT INTO t VALUES ({here[6]}, 7)")
             assert not any(w.done() for w in waiting)
             db.spawn(1)
             await asyncio.gather(*waiting)
@@ -186,13 +177,12 @@ def test_what_waits_for_one_worker_keeps_nobody_waiting_at_the_other(tmp_path: P
     run(test, 300)
 
 
-def test_who_wants_places_at_all_keeps_nobody_waiting_for_one_that_is_lost(tmp_path: Path) -> None:
-    """As the last moment of ADD UNIQUE does, for which nothing is written anywhere: the places that it had were kept
-    until the lost one was there again."""
+def test_places_at_all_workers_are_released_if_one_is_lost(tmp_path: Path) -> None:
+    """The last step of ADD UNIQUE reserves places in all queues.  It releases them if a worker is lost."""
     async def test() -> None:
         db, here, there = Several(tmp_path, 2), at(0, 9), at(1, 9)
 
-        async def all_of_them() -> None:
+        async def reserve_all() -> None:
             async with db.link._writes.places(True):
                 pass
 
@@ -202,15 +192,15 @@ def test_who_wants_places_at_all_keeps_nobody_waiting_for_one_that_is_lost(tmp_p
             before = asyncio.ensure_future(db.sql(f"INSERT INTO t VALUES ({there[1]}, 1)"))
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            wanting = asyncio.ensure_future(all_of_them())
+            reserving = asyncio.ensure_future(reserve_all())
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            await lost(db, 1)
+            await db.lose(1)
             other = db.sessions.connect(Client("root", "noria", 78, "localhost", False))
-            await asked(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
-            assert not wanting.done() and not before.done()
+            await ask(other, f"INSERT INTO t VALUES ({here[5]}, 9)")
+            assert not reserving.done() and not before.done()
             db.spawn(1)
-            await within(asyncio.gather(wanting, before), 100)
+            await within(asyncio.gather(reserving, before), 100)
         finally:
             await db.stop()
 

@@ -1,4 +1,4 @@
-"""A worker's line to its front end: one that is busy is waited for, one that is gone is not."""
+"""A worker's connection to its front end: the worker waits for a busy front end, and ends after a lost one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from noria.dataflow.messages.packets import Done, Envelope
 from noria.runtime.link.link import LinkState
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import RequestUnderWay
-from noria.runtime.worker.worker_main import FrontEndConnection, FrontEndGone
+from noria.runtime.worker.worker_main import FrontEndConnection, FrontEndLost
 from runtime.processes import config, linked, run
 
 
 class Busy:
-    """What the processor tells of the front end."""
+    """Whether the front end computes, as the test decides."""
 
     going = True
 
@@ -75,7 +75,7 @@ def test_replies_do_not_wait_for_a_front_end_that_does_not_read(bench: Bench) ->
     assert not bench.line._unsent and not bench.line._unsent_bytes
 
 
-def test_a_busy_front_end_is_waited_for(bench: Bench) -> None:
+def test_a_worker_waits_for_a_busy_front_end(bench: Bench) -> None:
     bench.send(2**22)
     for _ in range(10):
         bench.now += 10.0
@@ -83,26 +83,26 @@ def test_a_busy_front_end_is_waited_for(bench: Bench) -> None:
     assert bench.received(1)
 
 
-def test_a_front_end_without_a_sign_of_life_is_gone(bench: Bench) -> None:
+def test_a_front_end_without_a_sign_of_life_is_lost(bench: Bench) -> None:
     bench.send(2**22)
     bench.line.front.going = False
     bench.line.watch.heard_at = bench.now = bench.now + 3.0
     bench.line.arrived(0)  # its thread for signs of life was heard
     bench.now += 3.0
-    with pytest.raises(FrontEndGone, match="no sign of life"):
+    with pytest.raises(FrontEndLost, match="no sign of life"):
         bench.line.arrived(0)
 
 
-def test_a_front_end_that_takes_nothing_for_very_long_is_gone(bench: Bench) -> None:
+def test_a_front_end_that_accepts_nothing_for_very_long_is_lost(bench: Bench) -> None:
     bench.send(2**22)
     bench.line.watch.heard_at = bench.now = bench.now + KERNEL_S + 1
-    with pytest.raises(FrontEndGone, match="takes no replies"):
+    with pytest.raises(FrontEndLost, match="takes no replies"):
         bench.line.arrived(0)
 
 
 # ------------------------------------------------------------------ requests that were cancelled
 def test_a_worker_is_deaf_only_if_it_has_begun_nothing_since(tmp_path: Path) -> None:
-    """One that came to a cancelled request late, or does slices of it, is not."""
+    """A worker that begins a cancelled request late, or works on slices of it, is not deaf."""
     doing = RequestUnderWay(tmp_path / "doing")
 
     async def test() -> None:

@@ -1,4 +1,4 @@
-"""Connections between hosts: who is let in, and what a channel promises when it breaks."""
+"""Connections between hosts: authentication, and the guarantees of a channel that breaks."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ SECRET = SharedCredentials(b"s" * 32)
 
 
 class Host:
-    """A tunnel in this process, and what the processes beside it would do."""
+    """A tunnel in this process, and the sockets of the processes beside it."""
 
     def __init__(self, place: Path, hub: tuple[str, int] | None = None, worker: int = -1,
                  between: SharedCredentials = SECRET):
         place.mkdir(mode=0o700)
         self.place, self.said = place, list[str]()
-        told = TunnelSettings(place, 3, "127.0.0.1", 0, between, hub, worker, f"link-{worker}")
-        self.tunnel = Tunnel(told, self.said.append)
+        settings = TunnelSettings(place, 3, "127.0.0.1", 0, between, hub, worker, f"link-{worker}")
+        self.tunnel = Tunnel(settings, self.said.append)
 
     async def start(self) -> tuple[str, int]:
         return "127.0.0.1", await self.tunnel.start()
 
     async def listens(self, name: str) -> asyncio.Queue[handshake.Streams]:
         """Connections to a socket of this host."""
-        came: asyncio.Queue[handshake.Streams] = asyncio.Queue()
+        accepted: asyncio.Queue[handshake.Streams] = asyncio.Queue()
 
-        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            came.put_nowait((reader, writer))
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.put_nowait((reader, writer))
 
-        await asyncio.start_unix_server(take, self.place / name)
-        return came
+        await asyncio.start_unix_server(accept, self.place / name)
+        return accepted
 
     async def opens(self, name: str) -> handshake.Streams:
         return await asyncio.open_unix_connection(self.place / name)
@@ -62,7 +62,7 @@ class Host:
 
 @asynccontextmanager
 async def hosts(path: Path, between: SharedCredentials = SECRET) -> AsyncIterator[tuple[Host, Host, Host]]:
-    """The server's, and those of workers 1 and 2; worker 0 is with the server."""
+    """The hosts of the server, of worker 1 and of worker 2; worker 0 is on the server's host."""
     server = Host(path / "s", between=between)
     hub = await server.start()
     one, two = Host(path / "1", hub, 1, between), Host(path / "2", hub, 2, between)
@@ -94,14 +94,14 @@ def test_every_way_between_three_hosts(tmp_path: Path, secured: bool) -> None:
                 assert await within(reader.readexactly(4)) == b"back"
                 there[1].write(b"bye")
                 there[1].close()
-                assert await within(reader.read()) == b"bye"  # what was said last arrives before the end
+                assert await within(reader.read()) == b"bye"  # the last bytes arrive before the end
                 writer.close()
 
     run(test)
 
 
 def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
-    """Who is not there yet misses nothing: the connection that waited for it ends, and the next one goes through."""
+    """A worker that starts late misses nothing: the connection that waited for it ends, and the next one reaches it."""
     async def test() -> None:
         async with hosts(tmp_path) as (_, one, two):
             held = asyncio.Event()
@@ -125,7 +125,7 @@ def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
             assert await within(reader.read()) == b""
 
     async def _said(came: asyncio.Queue[handshake.Streams]) -> bytes:
-        """On the connection on which something is; one was opened to see whether it can be."""
+        """The bytes of the first connection that has some; the tunnel opens an empty one to try."""
         while not (said := await (await came.get())[0].read(5)):
             pass
         return said
@@ -133,7 +133,7 @@ def test_a_channel_begins_with_its_first_byte(tmp_path: Path) -> None:
     run(test)
 
 
-def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
+def test_a_connection_without_the_secret_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         server = Host(tmp_path / "s")
         host, port = await server.start()
@@ -157,8 +157,8 @@ def test_nobody_without_the_secret_is_let_in(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_proof_is_good_once(tmp_path: Path) -> None:
-    """Whoever listens to one connection cannot open another one with what was said."""
+def test_a_proof_is_valid_once(tmp_path: Path) -> None:
+    """The recorded bytes of one connection do not open another one."""
     async def test() -> None:
         server = Host(tmp_path / "s")
         host, port = await server.start()
@@ -185,7 +185,7 @@ def test_a_proof_is_good_once(tmp_path: Path) -> None:
     run(test)
 
 
-def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "PROOF_S", 0.2)
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 3)
 
@@ -203,8 +203,8 @@ def test_silence_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
-    """The oldest of them goes, of the host that has most, whether it is to prove itself yet or to begin TLS."""
+def test_silent_connections_exclude_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
+    """The oldest unproved connection of the host with the most is closed, before its proof or its TLS handshake."""
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 5)
     between = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
 
@@ -216,7 +216,7 @@ def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for reader, _ in silent[:4]:
             with suppress(ConnectionError):
                 assert await within(reader.read()) == b""
-        with pytest.raises(ConnectionRefused):  # as one that has proved itself: nobody is there
+        with pytest.raises(ConnectionRefused):  # authenticated, but worker 0 is down
             await handshake.connected(host, port, between, b"peer 0")
         if secured:
             await slow[1].start_tls(cast(ssl.SSLContext, handshake.tls(between, server=False)))
@@ -228,8 +228,8 @@ def test_the_silent_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run(test)
 
 
-def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
-    """But not with a wrong secret, which says so."""
+def test_a_worker_whose_connection_is_cut_tries_again(tmp_path: Path) -> None:
+    """With a wrong secret it fails at once."""
     async def test() -> None:
         server = Host(tmp_path / "s")
         address = await server.start()
@@ -257,7 +257,7 @@ def test_a_worker_that_is_cut_off_tries_again(tmp_path: Path) -> None:
     run(test)
 
 
-def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
+def test_another_certificate_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         ours, others = (SharedCredentials(SECRET.secret, *certificate(tmp_path, n)) for n in ("ours", "others"))
         server = Host(tmp_path / "s", between=ours)
@@ -274,7 +274,7 @@ def test_another_certificate_is_not_ours(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_certificate_is_changed_while_all_run(tmp_path: Path) -> None:
+def test_a_certificate_is_replaced_during_operation(tmp_path: Path) -> None:
     async def test() -> None:
         ours = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours"))
         server = Host(tmp_path / "s", between=ours)
@@ -289,8 +289,8 @@ def test_a_certificate_is_changed_while_all_run(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_certificate_that_no_end_would_take(tmp_path: Path) -> None:
-    """Who has it is told so, rather than the others that they are not reached."""
+def test_an_invalid_certificate_is_reported_by_its_owner(tmp_path: Path) -> None:
+    """The host with the file reports the error."""
     readable = certificate(tmp_path, "readable")
     readable[1].chmod(0o640)
     for files, why in ((certificate(tmp_path, "old", ends=-0.5), "is not valid since 20"),
@@ -301,7 +301,7 @@ def test_a_certificate_that_no_end_would_take(tmp_path: Path) -> None:
                 handshake.tls(SharedCredentials(SECRET.secret, *files), server)
 
 
-def test_who_expects_no_tls_is_told_of_it(tmp_path: Path) -> None:
+def test_a_missing_tls_configuration_is_reported(tmp_path: Path) -> None:
     async def test() -> None:
         server = Host(tmp_path / "s", between=SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")))
         with pytest.raises(handshake.HandshakeClosed,
@@ -312,7 +312,7 @@ def test_who_expects_no_tls_is_told_of_it(tmp_path: Path) -> None:
     run(test)
 
 
-def test_the_secret_is_the_owners(tmp_path: Path) -> None:
+def test_only_the_owner_may_read_the_secret(tmp_path: Path) -> None:
     made = handshake.secret_of(tmp_path)
     assert len(made) == 32 and handshake.secret_of(tmp_path) == made
     (tmp_path / "workers.secret").chmod(0o640)
@@ -324,16 +324,16 @@ def test_the_secret_is_the_owners(tmp_path: Path) -> None:
             handshake.secret_in(path)
 
 
-def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
+def test_the_servers_tunnel_restarts(tmp_path: Path) -> None:
     async def test() -> None:
         (tmp_path / "run").mkdir(mode=0o700)
-        said: list[str] = []
-        told = TunnelSettings(tmp_path / "run", 2, "127.0.0.1", 0, SECRET)
-        hub = ServerTunnel(told, said.append)
+        notes: list[str] = []
+        settings = TunnelSettings(tmp_path / "run", 2, "127.0.0.1", 0, SECRET)
+        hub = ServerTunnel(settings, notes.append)
         await hub.start()
         address = hub.address
         with pytest.raises(CannotTunnel, match="--cluster-port"):
-            await ServerTunnel(replace(told, port=address[1]), said.append).start()
+            await ServerTunnel(replace(settings, port=address[1]), notes.append).start()
         hub.kill()
         while True:
             try:
@@ -342,7 +342,7 @@ def test_the_servers_tunnel_comes_back(tmp_path: Path) -> None:
                 break
             except (OSError, NotAuthenticated):
                 await asyncio.sleep(0.01)
-        assert any("is started again" in s for s in said)
+        assert any("is started again" in s for s in notes)
         await hub.close()
         with pytest.raises(OSError):
             await handshake.connected(*address, SECRET, b"peer 0")
@@ -378,18 +378,18 @@ def test_a_tunnel_that_cannot_be_forked_is_tried_again(tmp_path: Path, monkeypat
 
 def test_where_a_worker_cannot_run(tmp_path: Path) -> None:
     nowhere = Path("/nowhere/run")
-    told = WorkerConfig(1, 2, link_endpoint(nowhere, 1, 2), tmp_path / "data", nowhere, 1)
+    base = WorkerConfig(1, 2, link_endpoint(nowhere, 1, 2), tmp_path / "data", nowhere, 1)
     (tmp_path / "data").mkdir()
-    for config, why in ((told, "Start the server with --cluster-host"),
-                        (replace(told, hub=("127.0.0.1", 1)), "does not reach the server at 127.0.0.1:1"),
-                        (replace(told, hub=("127.0.0.1", 1), data_dir=nowhere), "storage that all hosts mount"),
-                        (replace(told, hub=("127.0.0.1", 1), certificate=nowhere, key=nowhere), "are no certificate")):
+    for config, why in ((base, "Start the server with --cluster-host"),
+                        (replace(base, hub=("127.0.0.1", 1)), "does not reach the server at 127.0.0.1:1"),
+                        (replace(base, hub=("127.0.0.1", 1), data_dir=nowhere), "storage that all hosts mount"),
+                        (replace(base, hub=("127.0.0.1", 1), certificate=nowhere, key=nowhere), "are no certificate")):
         with pytest.raises(StoreError, match=why), placed(config):
             pytest.fail("it runs")
 
 
-def test_nothing_is_left_of_a_worker_that_was_killed(tmp_path: Path) -> None:
-    """Its tunnel ends, and takes the run directory along."""
+def test_a_killed_worker_leaves_no_files(tmp_path: Path) -> None:
+    """Its tunnel ends and removes the run directory."""
     async def test() -> None:
         server = Host(tmp_path / "s")
         (tmp_path / "data").mkdir()
@@ -420,7 +420,7 @@ def _secret_file(path: Path) -> Path:
     return file
 
 
-def test_what_a_worker_published_here_is_forgotten_when_it_serves_elsewhere(tmp_path: Path) -> None:
+def test_views_on_the_servers_host_are_removed_when_the_worker_moves(tmp_path: Path) -> None:
     views = views_dir(tmp_path, 1, 3)
     views.mkdir()
     view = ViewDirectory(str(views), SymbolTable(str(views)), 1).create("v", [Field("n", INT)], (0,), 1, full=True)

@@ -1,9 +1,7 @@
-"""A full view without a key, in pieces: a write costs what it changes, and a reader sees one whole tick."""
+"""A full view without a key, stored row by row: a write copies only changed rows, and a read shows one tick."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +11,11 @@ import pytest
 from noria.core.batch import Batch
 from noria.core.types import BIGINT, Field
 from noria.state.symbols.symbols import SymbolTable
-from noria.views import pieces
+from noria.views import row_entries
 from noria.views.reader import AttachedView, attach
 from noria.views.writer import ViewDirectory, WritableView
-from views.children import ENVIRONMENT
 from views.fresh import fresh
+from views.writer_processes import writing
 
 ROWS = 200
 MANY = 2_000  # more than one block holds
@@ -34,18 +32,18 @@ def view_of(path: Path | None) -> WritableView:
 
 
 def rows(number: int, count: int = ROWS) -> np.ndarray:
-    """Each row: what tells it apart, then twice a number."""
+    """Rows of a distinct value, then a number twice."""
     columns = np.full((WIDTH, count), number, np.int64)
     columns[0] = np.arange(count)
     return columns
 
 
 def hammer(path: str) -> None:
-    """Every tick gives all rows the next number, until somebody kills this process."""
-    pieces.PIECES_WORDS = 64
+    """Write the next number to all rows in each tick, until this process is killed."""
+    row_entries.MOST_BLOCK_WORDS = 64
     view = view_of(Path(path))
     view.apply(Batch.of(rows(0)))
-    view.apply(Batch.empty(WIDTH))  # now it is in pieces
+    view.apply(Batch.empty(WIDTH))  # now it is stored row by row
     view.activate()
     weights = np.repeat(np.array([-1, 1], np.int64), ROWS)
     print("up", flush=True)
@@ -60,19 +58,13 @@ def hammer(path: str) -> None:
 
 @pytest.fixture
 def hammered(tmp_path: Path) -> Iterator[AttachedView]:
-    code = f"from views.test_pieces import hammer; hammer({str(tmp_path)!r})"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
+    code = f"from views.test_row_entries import hammer; hammer({str(tmp_path)!r})"
+    with writing("-c", code):
         yield attach(str(tmp_path / "views")).view("v")
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def numbers(view: AttachedView) -> set[int] | None:
-    """The numbers that one read saw; None where it found no time between two ticks."""
+    """The numbers in one read; None if it did not fit between two ticks."""
     codes = view.lookup_codes(())
     if codes is None:
         return None
@@ -93,10 +85,10 @@ def test_a_read_shows_one_tick(hammered: AttachedView) -> None:
     raise AssertionError("no reads fell between two ticks: this test showed nothing")
 
 
-def test_a_reader_that_does_not_look_at_the_tick_sees_two(hammered: AttachedView, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_that_ignores_the_tick_reads_two(hammered: AttachedView, monkeypatch: pytest.MonkeyPatch
                                                          ) -> None:
-    broken = fresh("noria.views.pieces", ("if load_acquire(A, TICK) != tick or rows == -1:", "if rows == -1:"))
-    monkeypatch.setattr(pieces, "read_whole", broken.read_whole)
+    broken = fresh("noria.views.row_entries", ("if load_acquire(A, TICK) != tick or rows == -1:", "if rows == -1:"))
+    monkeypatch.setattr(row_entries, "read_all", broken.read_all)
     for _ in range(MOST_READS):
         codes = hammered.lookup_codes(())
         if codes is not None and len(set(codes[:, 1].tolist())) > 1:
@@ -105,14 +97,14 @@ def test_a_reader_that_does_not_look_at_the_tick_sees_two(hammered: AttachedView
 
 
 def test_a_write_costs_what_it_changes() -> None:
-    """What is written anew for one row of many leaves memory as it was."""
+    """Writing one row of many leaves the used memory as it was."""
     view = view_of(None)
     view.apply(Batch.of(rows(0, MANY)))
-    view.apply(Batch.of(rows(1, 1)))  # from one block to pieces
+    view.apply(Batch.of(rows(1, 1)))  # from one block to row entries
     before = view.memory()
     for number in range(1, 300):
         view.apply(Batch(np.concatenate([rows(number, 1), rows(number + 1, 1)], axis=1), np.array([-1, 1], np.int64)))
     assert abs(view.memory() - before) < 1_000
-    found, ordinal = view.rows(np.empty((0, 2), np.int64))
-    assert len(found) == 2 * (MANY + 1)
+    all_rows, ordinal = view.rows(np.empty((0, 2), np.int64))
+    assert len(all_rows) == 2 * (MANY + 1)
     assert ordinal.tolist() == [0] * (MANY + 1) + [1] * (MANY + 1)

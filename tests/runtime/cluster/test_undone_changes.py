@@ -1,4 +1,4 @@
-"""A change of the program that one of several workers cannot store: it is taken back, and all have the same graph."""
+"""A change of the program that one of several workers cannot store is undone, and all have the same graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def select(shown: str) -> str:
     return f"SELECT {shown} FROM t WHERE a = ?" + (f" GROUP BY {GROUPED[shown]}" if shown in GROUPED else "")
 
 
-def wanted(shown: str, table: dict[int, tuple[int, int]], a: int) -> Counter[Any]:
+def expected(shown: str, table: dict[int, tuple[int, int]], a: int) -> Counter[Any]:
     rows = [(id, b) for id, (of, b) in table.items() if of == a]
     if shown == "b, COUNT(*)":
         return Counter(Counter(b for _, b in rows).items())
@@ -39,7 +39,7 @@ def wanted(shown: str, table: dict[int, tuple[int, int]], a: int) -> Counter[Any
 
 
 class Db:
-    """Two or three workers in this process, and what table t has."""
+    """Two or three workers in this process, and the expected rows of table t."""
 
     def __init__(self, path: Path, workers: int):
         self.transport = EmbeddedTransport(path, workers=workers)
@@ -54,7 +54,7 @@ class Db:
         self.sql("REPLACE INTO t (id, a, b) VALUES (?, ?, ?)", id, a, b)
         self.table[id] = a, b
 
-    def take(self, id: int) -> None:
+    def remove(self, id: int) -> None:
         self.sql("DELETE FROM t WHERE id = ?", id)
         self.table.pop(id, None)
 
@@ -63,7 +63,7 @@ class Db:
 
     @contextmanager
     def full(self, worker: int, times: int = 1) -> Iterator[None]:
-        """The disk of a worker has no room for changes of the program, so often."""
+        """The disk of a worker has no room for this number of changes of the program."""
         changes, left = self.workers()[worker].changes, [times]
         commit = changes._commit
 
@@ -83,7 +83,7 @@ class Db:
         assert all(p == plans[0] for p in plans)
         for name, shown in views.items():
             for a in KEYS:
-                assert self.sql(f"SELECT * FROM {name} WHERE a = ?", a) == wanted(shown, self.table, a), (name, a)
+                assert self.sql(f"SELECT * FROM {name} WHERE a = ?", a) == expected(shown, self.table, a), (name, a)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def db(tmp_path: Path) -> Iterator[Db]:
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_view_that_is_not_replaced(db: Db, worker: int) -> None:
+def test_a_change_that_cannot_be_stored_is_undone(db: Db, worker: int) -> None:
     db.sql(f"CREATE VIEW v AS {select('COUNT(*), SUM(b)')}")
     db.sql(f"CREATE VIEW w AS {select('id, b')}")
     views = {"v": "COUNT(*), SUM(b)", "w": "id, b"}
@@ -106,26 +106,26 @@ def test_a_view_that_is_not_replaced(db: Db, worker: int) -> None:
         with db.full(worker), pytest.raises(SqlError, match="Disk full"):
             db.sql(text)
         db.put(100, 1, 3)
-        db.take(1)
+        db.remove(1)
         db.check(views)
         db.put(1, 1, 1)
         db.check(views)
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_ad_hoc_views_that_go_for_one_that_is_not_made(db: Db, worker: int) -> None:
-    """On a full disk those that were used least go first; where that is of no use, they are there again."""
+def test_ad_hoc_views_dropped_for_one_that_cannot_be_stored_are_restored(db: Db, worker: int) -> None:
+    """On a full disk the least used views are dropped first.  If that does not help, they are restored."""
     def ask() -> None:
         for shown in ("id, b", "COUNT(*), SUM(b)"):
             for a in KEYS:
-                assert db.sql(select(shown), a) == wanted(shown, db.table, a)
+                assert db.sql(select(shown), a) == expected(shown, db.table, a)
 
     for _ in range(3):
         ask()
     with db.full(worker, 100):
         for _ in range(3):
             for a in KEYS:
-                assert db.sql(select("DISTINCT b"), a) == wanted("DISTINCT b", db.table, a)
+                assert db.sql(select("DISTINCT b"), a) == expected("DISTINCT b", db.table, a)
     db.put(100, 1, 3)
     ask()
     db.check({})
@@ -133,7 +133,7 @@ def test_ad_hoc_views_that_go_for_one_that_is_not_made(db: Db, worker: int) -> N
 
 @pytest.mark.parametrize("number", range(6))
 def test_random_changes_of_which_some_cannot_be_stored(tmp_path: Path, number: int) -> None:
-    chance = random.Random(f"{seed('NORIA_TAKEN_BACK_SEED', 1)} {number}")
+    chance = random.Random(f"{seed('NORIA_UNDO_SEED', 1)} {number}")
     db = Db(tmp_path / "db", chance.choice((2, 3)))
     views: dict[str, str] = {}
     failed = 0
@@ -141,7 +141,7 @@ def test_random_changes_of_which_some_cannot_be_stored(tmp_path: Path, number: i
         for _ in range(40):
             for _ in range(chance.randrange(4)):
                 db.put(chance.randrange(40), chance.choice(KEYS), chance.randrange(4))
-                db.take(chance.randrange(40))
+                db.remove(chance.randrange(40))
             name, shown = chance.choice("uvwxyz"), chance.choice(SHOWN)
             text = chance.choice((f"DROP VIEW {name}", f"CREATE OR REPLACE VIEW {name} AS {select(shown)}",
                                   f"CREATE OR REPLACE VIEW {name} AS {select(shown)}",

@@ -1,4 +1,4 @@
-"""Where rows go: the workers of a statement, checked against the hash of each row's key."""
+"""Write routing: the workers of a statement, checked against the hash of each row's key."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def home(t: TableDef, row: tuple[Any, ...], workers: int) -> int:
 
 @pytest.mark.parametrize("key", [(ID,), (NAME,), (NAME, ID)])
 @pytest.mark.parametrize("as_arrow", [False, True])
-def test_each_row_goes_to_its_worker_once_and_in_order(key: tuple[int, ...], as_arrow: bool) -> None:
+def test_each_row_is_sent_to_its_worker_once_and_in_order(key: tuple[int, ...], as_arrow: bool) -> None:
     rng, t = random.Random(str(key)), table(primary_key=key)
     for workers in (2, 3, 5):
         rows = [(rng.randrange(1000), rng.choice(["a", "A", "b", "é", "xyz"]), i) for i in range(rng.randrange(1, 60))]
-        given: Any = rows if not as_arrow else pa.RecordBatch.from_arrays(
+        values: Any = rows if not as_arrow else pa.RecordBatch.from_arrays(
             [pa.array(c) for c in zip(*rows, strict=True)], ["id", "name", "other"])
-        parts = routed(Insert("t", (ID, NAME, OTHER), given), t, workers, AutoIncrementValues(), 0).parts
+        parts = routed(Insert("t", (ID, NAME, OTHER), values), t, workers, AutoIncrementValues(), 0).parts
         seen = []
         for w, part in parts.items():
             assert isinstance(part, Insert)
@@ -64,7 +64,7 @@ def test_a_condition_on_the_key_concerns_its_workers_only() -> None:
     assert list(routed(Clear("t", 10), t, 3, AutoIncrementValues(), 0).parts) == [0, 1, 2]
 
 
-def test_keys_that_have_nothing_in_common_leave_rows_where_the_primary_key_says() -> None:
+def test_the_primary_key_determines_the_worker_if_keys_share_no_column() -> None:
     t = table(indexes=(IndexDef("u", (NAME,), True),))
     assert t.sharded_by == (ID,) and t.spread_unique == t.indexes
     insert = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, AutoIncrementValues(), 0)
@@ -73,18 +73,18 @@ def test_keys_that_have_nothing_in_common_leave_rows_where_the_primary_key_says(
     assert not routed(Update("t", other, None), t, 3, AutoIncrementValues(), 0).unique
     assert not routed(Delete("t", None), t, 3, AutoIncrementValues(), 0).unique
     for renames in (Update("t", name, None), Insert("t", (ID,), [(1,)], "update", name)):
-        found = routed(renames, t, 3, AutoIncrementValues(), 0)
-        assert found.unique and found.assigns
+        write = routed(renames, t, 3, AutoIncrementValues(), 0)
+        assert write.unique and write.assigns
 
 
-def test_keys_without_a_primary_key_that_have_nothing_in_common_are_kept_apart_by_worker_0() -> None:
+def test_worker_0_has_all_rows_if_unique_keys_share_no_column() -> None:
     t = table(primary_key=(), indexes=(IndexDef("u", (NAME,), True), IndexDef("v", (OTHER,), True)))
     parts = routed(Insert("t", (ID, NAME), [(i, str(i)) for i in range(50)]), t, 3, AutoIncrementValues(), 0).parts
     assert list(parts) == [0] and not t.spread_unique
     assert list(routed(Delete("t", None), t, 3, AutoIncrementValues(), 0).parts) == [0]
 
 
-def test_rows_without_a_key_take_turns() -> None:
+def test_rows_without_a_key_are_distributed_in_turn() -> None:
     t = table(primary_key=())
     insert = Insert("t", (ID, NAME), [(1, "a"), (2, "b")])
     assert [list(routed(insert, t, 3, AutoIncrementValues(), turn).parts) for turn in range(4)] == [[0], [1], [2], [0]]
@@ -93,13 +93,13 @@ def test_rows_without_a_key_take_turns() -> None:
                 ) == [0, 1, 2]
 
 
-def test_values_that_nobody_gave_are_given_here() -> None:
+def test_missing_auto_increment_values_are_assigned() -> None:
     columns = (Column("id", INT, False, auto_increment=True), Column("name", TEXT, True))
     t, numbers = TableDef("t", columns, (0,), table_id=3), AutoIncrementValues({3: 10})
     several = routed(Insert("t", (0, 1), [(None, "a"), (20, "b"), (0, "c"), (DEFAULT, "d")]), t, 3, numbers, 0)
     assert sorted(r for p in several.parts.values() for r in p.rows) == [(11, "a"), (20, "b"), (21, "c"), (22, "d")]
     made = {r[0]: (w, n in p.numbered) for w, p in several.parts.items() for n, r in enumerate(p.rows)}
-    assert {i for i, (_, given) in made.items() if given} == {11, 21, 22}
+    assert {i for i, (_, assigned) in made.items() if assigned} == {11, 21, 22}
     assert sorted(several.parts)[several.last] == made[22][0]
     one = routed(Insert("t", (1,), [("e",)]), t, 3, numbers, 0)
     ((worker, part),) = one.parts.items()
@@ -109,34 +109,34 @@ def test_values_that_nobody_gave_are_given_here() -> None:
     assert all(len(p.numbered) == len(p.rows) for p in batch.parts.values())
 
 
-def test_the_first_value_that_was_generated_and_that_of_the_last_row_are_the_statements() -> None:
+def test_the_result_has_the_first_generated_value_and_the_last_rows_value() -> None:
     several = RoutedWrite(dict.fromkeys((0, 2, 5), Delete("t", None)), last=1)
-    told = [WriteResult(1, 12, row_id=14), WriteResult(0, 0, row_id=7), WriteResult(1, 11, row_id=11)]
-    assert several.result(told) == WriteResult(2, 11, row_id=7)
-    assert several.result([WriteResult(2, 0, row_id=8)]) == WriteResult(2, row_id=8), "as one has worked it out"
+    results = [WriteResult(1, 12, row_id=14), WriteResult(0, 0, row_id=7), WriteResult(1, 11, row_id=11)]
+    assert several.result(results) == WriteResult(2, 11, row_id=7)
+    assert several.result([WriteResult(2, 0, row_id=8)]) == WriteResult(2, row_id=8), "one worker has planned it"
     assert several.result([WriteResult()] * 3).insert_id == 0
 
 
-def test_what_has_no_place_is_refused() -> None:
-    """A worker that took it would have rows that nobody looks for there."""
+def test_a_row_without_a_valid_place_is_refused() -> None:
+    """No read would look for such a row at the worker that stored it."""
     for rows, code in (([("x", "a"), (2, "b")], 1366), ([(2, "b"), ()], 1136), ([(None, "a")], 1048)):
         with pytest.raises(SqlError) as wrong:
             routed(Insert("t", (ID, NAME), rows), table(), 3, AutoIncrementValues(), 0)
         assert wrong.value.code == code
 
 
-def test_what_is_wrong_is_told_of_the_row_that_the_client_sent() -> None:
+def test_an_error_names_the_row_number_of_the_clients_statement() -> None:
     rows = [(i, "a", 5) for i in range(9)] + [(9, "a", 2**70)]
     insert = Insert("t", (ID, NAME, OTHER), rows)
     parts = routed(insert, table(), 3, AutoIncrementValues(), 0)
-    told = parts.result([WriteResult(error=SqlError(1264, "22003", "at row 2")), WriteResult(1), WriteResult(1)])
-    assert told.error is not None and "at row 10" in told.error.message
-    taken = SqlError(1062, "23000", "taken")
+    result = parts.result([WriteResult(error=SqlError(1264, "22003", "at row 2")), WriteResult(1), WriteResult(1)])
+    assert result.error is not None and "at row 10" in result.error.message
+    duplicate = SqlError(1062, "23000", "a duplicate")
     assert routed(insert._replace(rows=rows[:9]), table(), 3, AutoIncrementValues(), 0).result(
-        [WriteResult(1), WriteResult(error=taken), WriteResult(1)]) == WriteResult(error=taken)
+        [WriteResult(1), WriteResult(error=duplicate), WriteResult(1)]) == WriteResult(error=duplicate)
 
 
-def test_a_statement_that_may_take_rows_elsewhere_says_so() -> None:
+def test_statements_that_may_move_rows() -> None:
     moves, stays = ((ID, Const(INT, False, 1)),), ((ID, Col(INT, False, NEW + ID)),)
     assert routed(Update("t", moves, None), table(), 2, AutoIncrementValues(), 0).moves
     assert routed(Insert("t", (ID,), [(1,)], "update", moves), table(), 2, AutoIncrementValues(), 0).moves
@@ -148,8 +148,8 @@ def test_a_statement_that_may_take_rows_elsewhere_says_so() -> None:
     assert several.moves and len(several.parts) == 2
 
 
-def test_one_error_is_the_statements_and_counts_are_added() -> None:
+def test_an_error_of_one_worker_is_the_result_and_counts_are_added() -> None:
     done = routed(Delete("t", None), table(), 2, AutoIncrementValues(), 0)
     assert done.result([WriteResult(2, 0, 3), WriteResult(1, 0, 1)]) == WriteResult(3, 0, 4)
-    error = SqlError(1062, "23000", "taken")
+    error = SqlError(1062, "23000", "a duplicate")
     assert done.result([WriteResult(2), WriteResult(error=error)]) == WriteResult(error=error)
