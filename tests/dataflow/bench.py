@@ -24,11 +24,11 @@ class Bench:
     def __init__(self, path: Path):
         self.notes: list[str] = []
         self.began: list[int] = []
-        self.unwanted: set[int] = set()
+        self.cancelled: set[int] = set()
         self.now = 0
         symbols = SymbolTable(None)
         self.store = RocksStore(str(path), symbols)
-        around = WorkerEnvironment(self.clock, self.began.append, self.unwanted.__contains__, self.notes.append)
+        around = WorkerEnvironment(self.clock, self.began.append, self.cancelled.__contains__, self.notes.append)
         self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, around=around)
         self.catalog = DictCatalog()
         self.seq = self.request = 0

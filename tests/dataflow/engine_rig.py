@@ -279,7 +279,7 @@ class Emptying:
         """A view of before, after the change of names."""
         return self._over(view, self._rig.tables[self._was.name])
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """All goes on as it was."""
         self._rig.change(*(packets.DropView(t.name) for t in self._twins.values()),
                          packets.DropTable(self._beside.name))

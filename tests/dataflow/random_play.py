@@ -50,7 +50,7 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
             emptying = random_truncate(rig, chance)
         elif emptying is not None and chance.random() < 0.5:
             if chance.random() < 0.05:
-                emptying.give_up()
+                emptying.abandon()
             else:
                 emptying.step(chance, views)
                 if emptying.over:

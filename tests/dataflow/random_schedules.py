@@ -61,5 +61,5 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
         cluster.drain()
         cluster.validate()
     except Exception as e:
-        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.describe()[-3000:]}" for r in cluster.rigs)
         raise AssertionError(f"seed {seed}, {workers} workers: {type(e).__name__}: {e}\n{stories}") from e

@@ -38,8 +38,8 @@ from noria.dataflow.messages.peer_messages import (
     Marker,
     MarkerReply,
     Message,
-    MorePieces,
-    RowsPiece,
+    MoreChunks,
+    RowsChunk,
     RowsReply,
     RowsRequest,
     TableLoaded,
@@ -76,7 +76,7 @@ class ShardRig(Rig):
         self.rng, self.engine.builds.at_once_rows = rng, at_once_rows
         self.worker = worker
         self.shards = self.engine.shards = Exchanges(self.engine, worker, workers, send, incarnation)
-        self.elsewhere = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
+        self.remote_scan = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
 
     def settle(self) -> None:
         """Between ticks: all that waits and can go on, and some slices."""
@@ -165,19 +165,19 @@ class Cluster:
         if isinstance(message, ExchangeDelta):
             self.tick(rig, {}, [(c[0], message)])
         elif isinstance(message, RowsRequest):
-            rig.shards.giving.serve(c[0], message)
+            rig.shards.server.serve(c[0], message)
         elif isinstance(message, RowsReply):
             rig.shards.answered(message)
-        elif isinstance(message, RowsPiece):
-            rig.shards.piece(c[0], message)
-        elif isinstance(message, MorePieces):
-            rig.shards.giving.more(c[0], message)
+        elif isinstance(message, RowsChunk):
+            rig.shards.chunk_arrived(c[0], message)
+        elif isinstance(message, MoreChunks):
+            rig.shards.server.more(c[0], message)
         elif isinstance(message, Marker):
-            rig.shards.marks.asked(c[0], message)
+            rig.shards.marks.serve(c[0], message)
         elif isinstance(message, MarkerReply):
             rig.shards.marks.answered(c[0], message)
         elif isinstance(message, HoldEviction):
-            rig.shards.kept_for(c[0], message.keep)
+            rig.shards.hold_eviction(c[0], message.hold)
         elif isinstance(message, TableLoaded):
             rig.shards.loaded(c[0], message.table)
         elif isinstance(message, ExchangesBroken):
@@ -186,11 +186,11 @@ class Cluster:
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
             rig.shards.lost(c[0])
-            rig.elsewhere.lost(c[0])
+            rig.remote_scan.lost(c[0])
         elif isinstance(message, TableLookup):
-            rig.elsewhere.serve(c[0], message)
+            rig.remote_scan.serve(c[0], message)
         elif isinstance(message, TableLookupReply):
-            rig.elsewhere.found(message)
+            rig.remote_scan.answered(message)
         else:
             assert isinstance(message, EvictedKeys)
             rig.shards.evicted(c[0], message)
@@ -250,7 +250,7 @@ class Cluster:
         messages.append(WorkerRestarted(self.incarnations[a]))
         rig = self.rigs[a]
         rig.shards.lost(b)
-        rig.elsewhere.lost(b)
+        rig.remote_scan.lost(b)
         rig.settle()
 
     # -------------------------------------------------------------- what clients do
@@ -370,7 +370,7 @@ class Cluster:
         them."""
         rig, rng = self.rng.choice(self.rigs), self.rng
         keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
-        nulls, pieces, types = rng.random() < 0.3, RemoteTableReads(rig.elsewhere), [f.type for f in view.plan.fields]
+        nulls, pieces, types = rng.random() < 0.3, RemoteTableReads(rig.remote_scan), [f.type for f in view.plan.fields]
         told, top, _, texts = rig.lowering.once(view)
         self.catching = rig, view
 

@@ -45,7 +45,7 @@ class IndexBuild:
     def again(self) -> None:
         self.done = 0
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         self.over = True
 
 

@@ -42,7 +42,7 @@ def bench(tmp_path: Path) -> Iterator[Building]:
 
 def wanted(bench: Building) -> packets.IndexRequest:
     bench.replies.clear()
-    bench.replies += [r.body for r in bench.worker.step([Envelope(1, -1, 0, packets.Inspect(MAKER, "wanted index"))])]
+    bench.replies += [r.body for r in bench.worker.step([Envelope(1, -1, 0, packets.Inspect(MAKER, "awaited index"))])]
     until = time.monotonic() + 60  # what is in memory goes to disk first
     while time.monotonic() < until:
         found = next((r.value for r in bench.replies if r.request == MAKER), None)
@@ -109,7 +109,7 @@ def test_a_view_waits_for_its_index(bench: Building, tmp_path: Path) -> None:
     bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?")
     order = wanted(bench)
     bench.replies += [r.body for r in bench.worker.step(
-        [Envelope(1, -1, 0, packets.Inspect(WAITING, "unwanted index", order.ticket))])]
+        [Envelope(1, -1, 0, packets.Inspect(WAITING, "index no longer awaited", order.ticket))])]
     bench.idle()
     assert WAITING not in [r.request for r in bench.replies]
     assert bench.building()[0]["views"] == ["w"]

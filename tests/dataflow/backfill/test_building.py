@@ -149,7 +149,7 @@ def test_a_view_that_is_dropped_leaves_nothing(bench: Building) -> None:
 def test_a_cancelled_request_is_answered(bench: Building) -> None:
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     bench.await_view("counts")
-    bench.unwanted.add(WAITING)
+    bench.cancelled.add(WAITING)
     bench.put((ROWS, 1))
     (reply,) = bench.replies
     assert reply.error is not None and reply.error.code == 1317

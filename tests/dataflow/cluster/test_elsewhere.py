@@ -32,23 +32,23 @@ class Two:
                                         PlainSymbols(), 1, random.Random(0)) for w in range(2))
         rows = [("t", (i, i % 3, f"text {i}"), 1) for i in range(10)]
         self.has.store.put("t", self.has.deltas(rows)["t"])
-        self.pieces = RemoteTableReads(self.asks.elsewhere)
+        self.reads = RemoteTableReads(self.asks.remote_scan)
 
     def under(self, table: TableDef, cols: tuple[int, ...], keys: np.ndarray, rows: int = 100,
               texts: tuple[int, ...] | None = None) -> list[tuple]:
         """What is found once all has arrived."""
         with pytest.raises(RemoteRowsNeeded) as missing:
-            self.pieces.under(table, cols, keys, rows, texts)
+            self.reads.under(table, cols, keys, rows, texts)
         while self.sent:
             to, message = self.sent.pop(0)
             if isinstance(message, TableLookup):
                 self.last = message
-                self.has.elsewhere.serve(0, message)
+                self.has.remote_scan.serve(0, message)
             else:
                 assert isinstance(message, TableLookupReply) and to == 0
-                self.asks.elsewhere.found(message)
+                self.asks.remote_scan.answered(message)
         assert all(p.over for p in missing.value.gathers)
-        (found,) = self.pieces.under(table, cols, keys, rows, texts)
+        (found,) = self.reads.under(table, cols, keys, rows, texts)
         return sorted(self.shown(found))
 
     def shown(self, rows: Batch) -> list[tuple]:
@@ -63,7 +63,7 @@ def test_all_rows_or_those_under_keys() -> None:
     assert two.under(TABLE, (1,), np.array([[2]])) == [r for r in every if r[1] == 2], "without an index there"
     two.has.store.add_index("t", (1,))
     assert two.under(TABLE, (1,), np.array([[0, 1]]), texts=()) == [(*r[:2], None) for r in every if r[1] < 2]
-    assert not two.sent and two.pieces.under(TABLE, (), NONE, 100, None), "what is here is not asked for again"
+    assert not two.sent and two.reads.under(TABLE, (), NONE, 100, None), "what is here is not asked for again"
 
 
 def test_a_table_that_got_columns_meanwhile_is_asked_for_them() -> None:
@@ -88,11 +88,11 @@ def test_an_error_is_told(what: str, rows: int, code: int) -> None:
 def test_what_a_lost_worker_was_asked_is_asked_again() -> None:
     two = Two()
     with pytest.raises(RemoteRowsNeeded):
-        two.pieces.under(TABLE, (), NONE, 100, None)
+        two.reads.under(TABLE, (), NONE, 100, None)
     (first,) = two.sent
     two.sent.clear()
-    two.asks.elsewhere.lost(1)
+    two.asks.remote_scan.lost(1)
     assert two.sent == [first]
-    two.asks.elsewhere.found(TableLookupReply(first[1].ask - 1, None))  # of another life: nobody waits for it
+    two.asks.remote_scan.answered(TableLookupReply(first[1].number - 1, None))  # of another life: nobody waits for it
     with pytest.raises(RemoteRowsNeeded):
-        two.pieces.under(TABLE, (), NONE, 100, None)
+        two.reads.under(TABLE, (), NONE, 100, None)

@@ -10,7 +10,7 @@ import pytest
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
 from noria.dataflow.backfill.exchange_state import AHEAD
-from noria.dataflow.messages.peer_messages import MorePieces, RowsPiece
+from noria.dataflow.messages.peer_messages import MoreChunks, RowsChunk
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 
@@ -34,8 +34,8 @@ def two() -> Cluster:
     return made
 
 
-def pieces(two: Cluster, of: int, to: int) -> int:
-    return sum(isinstance(m, RowsPiece) for m in two.channels[of, to])
+def chunk_count(two: Cluster, of: int, to: int) -> int:
+    return sum(isinstance(m, RowsChunk) for m in two.channels[of, to])
 
 
 def slices(two: Cluster, w: int, most: int) -> int:
@@ -56,7 +56,7 @@ def requested(two: Cluster) -> tuple[int, int]:
 
 def test_no_more_slices_than_somebody_takes(two: Cluster) -> None:
     of, to = requested(two)
-    assert slices(two, of, ROWS) < ROWS and 0 < pieces(two, of, to) <= AHEAD
+    assert slices(two, of, ROWS) < ROWS and 0 < chunk_count(two, of, to) <= AHEAD
     two.drain()
     two.validate()
 
@@ -69,11 +69,11 @@ def test_what_nobody_wants_ends(two: Cluster) -> None:
     rig.settle()
     while two.channels[of, to]:
         two.hand((of, to))
-    assert any(isinstance(m, MorePieces) and not m.pieces for m in two.channels[to, of])
+    assert any(isinstance(m, MoreChunks) and not m.chunks for m in two.channels[to, of])
     while two.channels[to, of]:
         two.hand((to, of))
     assert not two.rigs[of].engine.builds.served or all(
-        s.asker != to for s in two.rigs[of].engine.builds.served)
+        s.requester != to for s in two.rigs[of].engine.builds.served)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -22,7 +22,7 @@ from noria.dataflow.cluster import exchanges
 from noria.dataflow.cluster.exchange_server import ExchangeRows
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
+from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, workers_of
 from noria.dataflow.cluster.remote_scan import RemoteScan, RemoteTableReads
 from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.nodes import MissMode
@@ -62,38 +62,38 @@ def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
         for sender, messages in enumerate(self.asked):
             if messages and isinstance(messages[0], RowsRequest):
-                self.giving.serve(sender + (sender >= self.worker), messages.popleft())
+                self.server.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)
 
     monkeypatch.setattr(Cluster, "tick", ticked)
     monkeypatch.setattr(Exchanges, "split", served)
 
 
-def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3: of keys that do not tell their worker, all are asked."""
+def broad_requests_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: of keys that do not determine their worker, all workers receive a request."""
 
     def one(*arguments: Any) -> Any:
-        wanted = asked_of(*arguments)
-        return wanted if not all(mask.all() for mask in wanted.values()) else dict(list(wanted.items())[:1])
+        masks = workers_of(*arguments)
+        return masks if not all(mask.all() for mask in masks.values()) else dict(list(masks.items())[:1])
 
-    monkeypatch.setattr(exchanges, "asked_of", one)
-
-
-def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3: an answer holds the asker's rows only."""
-    monkeypatch.setattr(ExchangeRows, "owners", lambda self, node, columns: _asker(self, node, columns))
+    monkeypatch.setattr(exchanges, "workers_of", one)
 
 
-def _asker(values: ExchangeRows, node: Any, columns: Any) -> Any:
-    """As it is where rows are sent on, and everybody's own where they are asked for."""
+def answer_has_only_the_requesters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: an answer holds the requester's rows only."""
+    monkeypatch.setattr(ExchangeRows, "owners", lambda self, node, columns: _requester(self, node, columns))
+
+
+def _requester(values: ExchangeRows, node: Any, columns: Any) -> Any:
+    """The owners where rows are sent on; every requester where rows are requested."""
     frame = sys._getframe(2).f_code.co_name
     whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
                    values._engine.symbols)
-    return Anybody(whose) if frame in ("_give", "_give_piece") else whose
+    return Anybody(whose) if frame in ("_send_rows", "_send_chunk") else whose
 
 
 class Anybody:
-    """Equal to whoever asks."""
+    """Equal to every requester."""
 
     def __init__(self, whose: Any):
         self._number = len(whose)
@@ -181,12 +181,12 @@ def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: all pieces before the release."""
-    monkeypatch.setattr(Gather, "whole", lambda self: any(m.any() for m in self.answered.values()))
+    """R4: all answers before the release."""
+    monkeypatch.setattr(Gather, "complete", lambda self: any(m.any() for m in self.answered.values()))
 
 
 def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: an update of a worker that has answered joins its piece."""
+    """R4: an update of a worker that has answered is added to its answer."""
     monkeypatch.setattr(Exchanges, "join", lambda self, sender, node, rows: None)
 
 
@@ -197,7 +197,7 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
         before = [(g, dict(g.answered)) for g in self._gathers]
         for g, _ in before:
-            g.answered = dict(g.wanted)
+            g.answered = dict(g.requested)
         join(self, sender, node, rows)
         for g, answered in before:
             g.answered = answered
@@ -206,7 +206,7 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R5: an eviction voids the piece of its sender."""
+    """R5: an eviction voids the answer of its sender."""
     monkeypatch.setattr(Exchanges, "_void", lambda self, g, worker, keys: None)
 
 
@@ -232,14 +232,14 @@ def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: its pieces are void, and asked for again."""
+    """R19: its answers are void, and requested again."""
     lost = Exchanges.lost
 
     def without(self: Exchanges, worker: int) -> None:
         mine, self._gathers = self._gathers, PendingGathers()
-        asks = dict(self._asks)
+        requests = dict(self._requests)
         lost(self, worker)
-        self._asks |= asks
+        self._requests |= requests
         for g in mine:
             self._gathers.add(g)
 
@@ -257,20 +257,20 @@ def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loss_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what a lost worker asked is forgotten; where its next life asks under the same numbers, as here (numbers of
-    asks are of one life: either is enough)."""
+    """R19: the requests of a lost worker are dropped. This test gives the requests of its next life the same numbers:
+    otherwise the numbers alone would suffice."""
     made = Exchanges.__init__
 
     def of_any_life(self: Exchanges, *arguments: Any) -> None:
         made(self, *arguments)
-        self._next_ask = 0
+        self._next_request = 0
 
     monkeypatch.setattr(Exchanges, "__init__", of_any_life)
     monkeypatch.setattr(PendingRequests, "lost", lambda self, worker: None)
 
 
 def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Marks: who is asked has caught up itself, as far as rows pass exchanges."""
+    """Marks: a worker that answers a mark has caught up itself, as far as rows pass exchanges."""
     catch_up = FrontierRequests.catch_up
     monkeypatch.setattr(FrontierRequests, "catch_up",
                         lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
@@ -281,8 +281,8 @@ def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchanges, "lost_nothing", lambda self: True)
 
 
-def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what came over exchanges of what derives from a loaded table goes, too."""
+def loads_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: rows that derive from a loaded table and arrived over exchanges are dropped, too."""
     monkeypatch.setattr(Exchanges, "load", lambda self, table: None)
 
 
@@ -291,8 +291,8 @@ def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchanges, "_stale_of", lambda self, worker, node: False)
 
 
-def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One-shots: what a lost worker was asked is asked again."""
+def once_requests_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: requests to a lost worker are sent again."""
     monkeypatch.setattr(RemoteScan, "lost", lambda self, worker: None)
 
 
@@ -301,11 +301,11 @@ def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteTableReads, "_whose", lambda self, table, cols, keys: iter(()))
 
 
-def pieces_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows in pieces: what is written to those that have passed comes, too."""
-    take = BackfillSender._take
-    monkeypatch.setattr(BackfillSender, "_take",
-                        lambda self, engine, rows: take(self, engine, rows) if self._in_slice else None)
+def chunks_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows in chunks: writes to rows that have passed are sent, too."""
+    receive = BackfillSender._receive
+    monkeypatch.setattr(BackfillSender, "_receive",
+                        lambda self, engine, rows: receive(self, engine, rows) if self._in_slice else None)
 
 
 def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,14 +331,14 @@ def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
 EVICTIONS = {"evict_voids": 0.2, "evict_empty": 0.2, "loss_forgets": 0.3}
 CRASHES = {"loss_forgets": 0.15}
 KARMA = (evict_empty, loss_forgets)
-LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
+LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_reported, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    loss_first, loss_voids, loss_evicts, loss_gathers_again, loss_forgets, mark_waits_for_losses, once_asks_again]
+    loss_first, loss_voids, loss_evicts, loss_gathers_again, loss_forgets, mark_waits_for_losses, once_requests_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    fifo, serve_between, broad_asks_all, answer_has_only_the_askers, any_index, fill_once, join_without_both,
+    fifo, serve_between, broad_requests_all, answer_has_only_the_requesters, any_index, fill_once, join_without_both,
     looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
     cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
-    pieces_have_deltas, fed_stay_fed, evict_empty]
+    chunks_have_deltas, fed_stay_fed, evict_empty]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)

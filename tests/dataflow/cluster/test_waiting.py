@@ -20,13 +20,13 @@ def test_a_step_costs_what_it_brings_however_many_wait() -> None:
     waiting, ran, looks, cancelled = PendingRequests(), list[Any](), Counter[int](), set[int]()
     gathers = [Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(MANY)]
 
-    def unwanted(n: int) -> bool:
+    def is_cancelled(n: int) -> bool:
         looks[n] += 1
         return n in cancelled
 
     for n, g in enumerate(gathers):
         waiting.wait(RemoteRowsNeeded((g, gathers[n // 2])), n, partial(ran.append, n), lambda e: ran.append(e.code),
-                     unwanted=partial(unwanted, n))
+                     cancelled=partial(is_cancelled, n))
 
     def over(*numbers: int) -> list[Any]:
         ran.clear()

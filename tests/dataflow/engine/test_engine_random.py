@@ -43,7 +43,7 @@ def run(seed: int, steps: int = 40, counted: bool = False) -> None:
             rig.add_view(view)
         play(rig, rng, views, late, steps)
     except Exception as e:
-        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-4000:]}") from e
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.describe()[-4000:]}") from e
 
 
 @pytest.mark.parametrize("block", range(4))

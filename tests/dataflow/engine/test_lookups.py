@@ -90,7 +90,7 @@ class Popular(Building):
             return Counter((i, n) for i, (_, _, c) in of_a.items() for k, n in self.p if k == c)
         return Counter((i,) for i in sorted(of_a, reverse=True)[:3])
 
-    def ask(self, number: int, view: str, *keys: Any, limit_ms: int = 0) -> None:
+    def read(self, number: int, view: str, *keys: Any, limit_ms: int = 0) -> None:
         read = packets.Read(number, view, [(k,) for k in keys], limit_ms=limit_ms)
         self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, read)])]
 
@@ -129,7 +129,7 @@ def test_what_is_read_in_slices_is_what_the_tables_have(bench: Popular, seed: in
             among = ("A", "b") if view == "texts" else (0, 0, 1, 2, 3)
             keys = tuple(rng.choice(among) for _ in range(rng.choice((1, 1, 2))))
             asked[2**40 + step] = view, keys
-            bench.ask(2**40 + step, view, *keys)
+            bench.read(2**40 + step, view, *keys)
             sliced += bench.waits()
         elif rng.random() < 0.5:
             bench.write(rng)
@@ -169,7 +169,7 @@ def last(bench: Popular) -> packets.Rows:
 def test_all_who_ask_for_a_key_wait_for_one_lookup(bench: Popular) -> None:
     popular(bench)
     for number in range(5):
-        bench.ask(2**40 + number, "counts", 0)
+        bench.read(2**40 + number, "counts", 0)
     (lookup,) = bench.worker.engine.scans
     bench.idle()
     assert [answer(r) for r in bench.replies] == 5 * [Counter([(0, 100, 100)])]
@@ -180,8 +180,8 @@ def test_all_who_ask_for_a_key_wait_for_one_lookup(bench: Popular) -> None:
 
 def test_one_that_is_not_wanted_any_more_leaves_nothing(bench: Popular) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
-    bench.unwanted.add(2**40)
+    bench.read(2**40, "counts", 0)
+    bench.cancelled.add(2**40)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -192,7 +192,7 @@ def test_one_that_is_not_wanted_any_more_leaves_nothing(bench: Popular) -> None:
 def test_its_slices_may_not_take_longer_than_the_read(bench: Popular) -> None:
     """Each look at the clock takes a millisecond there."""
     popular(bench, 400)
-    bench.ask(2**40, "counts", 0, limit_ms=10)
+    bench.read(2**40, "counts", 0, limit_ms=10)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -204,7 +204,7 @@ def test_it_holds_no_more_than_one_request_may(bench: Popular, monkeypatch: pyte
     popular(bench)
     bench.define(f"CREATE VIEW rows_of AS {VIEWS['rows_of']}")
     monkeypatch.setattr(lookups, "REQUEST_BYTES", 1_000)
-    bench.ask(2**40, "rows_of", 0)
+    bench.read(2**40, "rows_of", 0)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -214,7 +214,7 @@ def test_it_holds_no_more_than_one_request_may(bench: Popular, monkeypatch: pyte
 @pytest.mark.parametrize("change", ["view", "table", "index", "rename", "more"])
 def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
+    bench.read(2**40, "counts", 0)
     bench.worker.engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
     t = bench.catalog.tables["t"]
     (more,) = bench.catalog.run(f"CREATE VIEW texts AS {VIEWS['texts']}")
@@ -236,7 +236,7 @@ def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
 
 def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
+    bench.read(2**40, "counts", 0)
     engine = bench.worker.engine
     engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
     rows = tuple((1_000 + i, 0, "A", 1) for i in range(50))
@@ -249,13 +249,13 @@ def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.M
 
 def test_who_asks_for_a_key_under_way_reads_nothing_of_it(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
+    bench.read(2**40, "counts", 0)
 
     def lookup(*args: Any) -> Any:
         raise AssertionError("the key was read a second time")
 
     monkeypatch.setattr(bench.worker.engine.store, "lookup", lookup)
-    bench.ask(2**40 + 1, "counts", 1, 0)
+    bench.read(2**40 + 1, "counts", 1, 0)
     assert len(bench.worker.engine.scans) == 1
     monkeypatch.undo()
     bench.idle()

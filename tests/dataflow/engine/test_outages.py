@@ -87,7 +87,7 @@ def run(seed: int, steps: int = 40) -> int:
         faults.on, clock.step = False, 10**11
         _converges(rig, views)
     except Exception as e:
-        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-3000:]}") from e
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.describe()[-3000:]}") from e
     return faults.raised
 
 
@@ -157,7 +157,7 @@ def run_several(seed: int, steps: int = 60) -> int:
         faults.on, clock.step = False, 10**11
         _several_converge(cluster)
     except Exception as e:
-        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.describe()[-3000:]}" for r in cluster.rigs)
         raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{stories}") from e
     return faults.raised
 

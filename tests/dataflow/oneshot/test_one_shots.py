@@ -23,12 +23,12 @@ ALL = "SELECT id, a + {} AS a FROM t"
 class Shots(Bench):
     """With a table of many rows, and queries of it."""
 
-    def query(self, number: int, text: str, pieces: bool = True) -> Envelope:
+    def query(self, number: int, text: str, chunked: bool = True) -> Envelope:
         (command,) = parse(text, self.catalog)
         assert isinstance(command, Select)
         assert command.view is not None
         return Envelope(1, -1, 0, packets.Query(2**41 + number, command.view, [()], rows=20_000, limit_ms=10**6,
-                                                pieces=pieces))
+                                                chunked=chunked))
 
     def step(self, *envelopes: Envelope) -> list[Any]:
         return [e.body for e in self.worker.step(envelopes)]
@@ -105,7 +105,7 @@ def test_a_result_that_nobody_wants_is_let_go(shots: Shots) -> None:
 
 
 def test_who_takes_no_pieces_gets_the_whole(shots: Shots) -> None:
-    shots.step(shots.query(0, ALL.format(0), pieces=False))
+    shots.step(shots.query(0, ALL.format(0), chunked=False))
     whole = shots.until(0)
     assert whole.rows.num_rows == ROWS and not whole.left
 
@@ -117,7 +117,7 @@ def test_a_cancelled_query_ends_at_the_next_turn(shots: Shots) -> None:
     shots.step(*[shots.query(n, ALL.format(n)) for n in range(1, 10)])
     scanned = {a.number: a.scan.done for a in shots.worker.scans._waiting}
     assert scanned and shots.worker.shots._fresh, "some have begun, and some have not"
-    shots.unwanted |= {2**41 + n for n in range(10)}
+    shots.cancelled |= {2**41 + n for n in range(10)}
     replies: list[Any] = []
     for _ in range(len(scanned) + 1):
         before = sum(a.scan.done for a in shots.worker.scans._waiting)
@@ -134,7 +134,7 @@ def test_one_shots_together_keep_no_more_than_their_room(shots: Shots, monkeypat
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 256)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 256)
     most, replies = 0, dict[int, packets.Rows]()
-    shots.step(*[shots.query(n, ALL.format(n), pieces=False) for n in range(8)],
+    shots.step(*[shots.query(n, ALL.format(n), chunked=False) for n in range(8)],
                shots.query(8, "SELECT COUNT(*) AS n FROM t WHERE id >= 0"))
     order = []
     for _ in range(2_000):

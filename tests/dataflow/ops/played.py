@@ -59,5 +59,5 @@ def _played(make: Make, steps: int) -> Iterator[Rig]:
         try:
             play(rig, rng, [view], None, steps)
         except Exception as e:
-            raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{plan}\n{rig.story.tell()[-4000:]}") from e
+            raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{plan}\n{rig.story.describe()[-4000:]}") from e
         yield rig

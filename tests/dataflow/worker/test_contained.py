@@ -74,7 +74,7 @@ ODD: list[Any] = [
     packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
     packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None),
-    packets.Inspect(1, "unwanted index", "1.1"), packets.Migrate((), (), adopt=1e308),
+    packets.Inspect(1, "index no longer awaited", "1.1"), packets.Migrate((), (), adopt=1e308),
     packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
     packets.Ingest("nosuch", (), 1), packets.Ingest("t", (("f", ("/nosuch.sst",)),), 1),
 ]
@@ -128,7 +128,7 @@ def test_a_broken_invariant_and_a_failed_tick_end_the_worker(bench: Bench, monke
 def test_a_read_gives_up_when_its_time_is_over_and_when_nobody_wants_it(bench: Bench) -> None:
     reply = bench.read(1, limit_ms=1)
     assert reply.error is not None and reply.error.code == 3024
-    bench.unwanted.add(2**40 + bench.request + 1)
+    bench.cancelled.add(2**40 + bench.request + 1)
     reply = bench.read(2)
     assert reply.error is not None and reply.error.code == 1317
     validate(bench.worker.engine)
@@ -138,7 +138,7 @@ def test_a_read_gives_up_when_its_time_is_over_and_when_nobody_wants_it(bench: B
 def test_a_write_that_nobody_wants_changes_nothing_if_it_scans(bench: Bench) -> None:
     from noria.core.statements import Delete
 
-    bench.unwanted.add(bench.seq + 1)
+    bench.cancelled.add(bench.seq + 1)
     reply = bench.change(packets.Write((Delete("t", None),)))
     assert reply.results[0].error is not None and reply.results[0].error.code == 1317
     assert rows(bench.read(1)) == [(1, 10)]

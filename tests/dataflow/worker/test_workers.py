@@ -108,7 +108,7 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
             body = packets.Write((Insert(table, (0, 1, 2), ((*row[:2], str(row[2])) if table == "stories" else row,),
                                          "replace"),))
             w = three.owner(row[0])
-            own = together(own, {w: (n, three.change(w, body).told)})
+            own = together(own, {w: (n, three.change(w, body).recipients)})
         elif x < 0.5:
             three.read(rng.choice(["counts", "best"]), rng.randrange(6))
         elif x < 0.53:
@@ -117,12 +117,12 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
             three.deliver()
         for w in range(WORKERS):
             last = [(v, number) for v, (_, told) in own.items() if v != w for to, number in told or () if to == w]
-            heard = three.workers[w].heard()
+            heard = three.workers[w].frontier()
             if all(heard[v] >= number for v, number in last):
                 looked += 1
                 three.equal_at(w, truth)
             elif n % 50 == 49 and last:
-                asked.append(three.asked(w, "heard", ",".join(f"{v}:{number}" for v, number in last)))
+                asked.append(three.asked(w, "frontier", ",".join(f"{v}:{number}" for v, number in last)))
                 for v, _ in last:
                     three.breaks(v, w)
         if n % 50 == 49:
@@ -141,9 +141,9 @@ def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
     for vote in range(6):
         w = three.owner(vote)
         wrote = three.change(w, packets.Write((Insert("votes", (0, 1, 2), ((vote, 3, 0),)),)))
-        for to, number in wrote.told:
+        for to, number in wrote.recipients:
             told += 1
-            ask = three.asked(to, "heard", f"{w}:{number}")
+            ask = three.asked(to, "frontier", f"{w}:{number}")
             three.channels[w, to].clear()
             three.breaks(w, to)
             assert ask not in three.replies

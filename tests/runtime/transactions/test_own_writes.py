@@ -50,7 +50,7 @@ def test_beyond_one_exchange_rows_come_back_to_who_sent_them() -> None:
     asyncio.run(own.catch_up(writes, 2, (0,)))
     assert lines[0].asked == [("caught up", "2 ")] and own.has(0, 2, writes)
     asyncio.run(own.catch_up(writes, 1, (0, 1)))
-    assert len(lines[0].asked) == 1 and lines[1].asked == [("heard", "0:5")]
+    assert len(lines[0].asked) == 1 and lines[1].asked == [("frontier", "0:5")]
 
 
 def test_a_replica_knows_it_too() -> None:

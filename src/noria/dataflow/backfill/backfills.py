@@ -86,7 +86,7 @@ class Backfills:
         for (table, columns), made in list(self.declared.items()):
             known = store.tables().get(table)
             if known is None or all(i.columns != columns for i in known.indexes):
-                made.build.give_up()
+                made.build.abandon()
                 self._turns.remove(self.declared.pop((table, columns)))
         self.refused.clear()
         for table, columns in list(store.unbuilt()):
@@ -124,7 +124,7 @@ class Backfills:
 
     def unfit(self, made: FitCheck) -> None:
         """Abandon a check of a definition."""
-        made.fitting.give_up()
+        made.fitting.abandon()
         for table, fit in list(self.fits.items()):
             if fit is made:
                 self._turns.remove(self.fits.pop(table))
@@ -172,12 +172,12 @@ class Backfills:
         if node in self.states:
             self._turns.remove(self.states.pop(node))
 
-    def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
+    def promote(self, promotions: Mapping[Node, list[Columns]]) -> None:
         """Build full states with these indexes beside the states of these nodes; abandon all other such builds."""
         for n, build in list(self.states.items()):
-            if _beside(build) and n not in wanted:
+            if _beside(build) and n not in promotions:
                 self._turns.remove(self.states.pop(n))
-        for n, indexes in wanted.items():
+        for n, indexes in promotions.items():
             if n not in self.states:
                 self.make_beside(n, indexes)
 
@@ -195,9 +195,9 @@ class Backfills:
         self.served.append(serving)
         self._turns.append(serving)
 
-    def serve_no_more(self, wanted: Callable[[BackfillSender], bool]) -> None:
-        """Stop serving requests, except those that `wanted` accepts."""
-        for s in [s for s in self.served if not wanted(s)]:
+    def serve_no_more(self, stays: Callable[[BackfillSender], bool]) -> None:
+        """Stop serving requests, except those that `stays` accepts."""
+        for s in [s for s in self.served if not stays(s)]:
             self.served.remove(s)
             self._turns.remove(s)
 
@@ -212,7 +212,7 @@ class Backfills:
         build = self.states.get(node)
         if not isinstance(build, BackfillReceiver) or build.error is not None:
             return False
-        self._try(build, lambda: build.take(self.engine, rows))
+        self._try(build, lambda: build.add(self.engine, rows))
         return build.error is None
 
     def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
@@ -258,7 +258,7 @@ class Backfills:
             while not made.step(self.engine):
                 if self.engine.work is not None:
                     self.engine.work.check()
-            self._whole(made)
+            self._completed(made)
 
     def again(self, table: str) -> None:
         """Restart all builds that read the table: a bulk load added rows without deltas."""
@@ -323,7 +323,7 @@ class Backfills:
             made.base, self.declared[made.table, made.columns] = None, made
             return
         if not others:
-            made.build.give_up()
+            made.build.abandon()
         self._turns.remove(made)
 
     def settle(self) -> None:
@@ -338,13 +338,13 @@ class Backfills:
                 own = build is not None and not _beside(build)
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
-        asked = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
-        self._fed = {(n, cols) for n, cols in asked if (n, cols) in self._fed or self.feeds(n, cols)}
+        lookups = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
+        self._fed = {(n, cols) for n, cols in lookups if (n, cols) in self._fed or self.feeds(n, cols)}
         for n in reversed(nodes):
             if not n.op.stateful:
-                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
+                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._uses_deltas, n.children)))
 
-    def _wants(self, below: tuple[Node, int]) -> bool:
+    def _uses_deltas(self, below: tuple[Node, int]) -> bool:
         """Whether a child uses the node's deltas. The child of an exchange may be at another worker."""
         child, _ = below
         return self.feeds(child) if child.op.remote else not child.inert
@@ -363,8 +363,8 @@ class Backfills:
             return False
         if not isinstance(build, StateBackfill) or build.begun:
             return True
-        whole = all(m.full or not m.parents for m in nearest(build.node))
-        return whole and not self.waits(build.node)
+        complete = all(m.full or not m.parents for m in nearest(build.node))
+        return complete and not self.waits(build.node)
 
     def sources(self) -> set[Node]:
         """The nodes whose output deltas `tick` needs."""
@@ -404,7 +404,7 @@ class Backfills:
     def _slice(self, build: Backfill) -> None:
         pace = Pace(self.engine.clock, self.engine.processor)
         if self._try(build, lambda: build.step(self.engine)):
-            self._whole(build)
+            self._completed(build)
         else:
             build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
 
@@ -412,7 +412,7 @@ class Backfills:
         engine = self.engine
         outer, engine.work = engine.work, RequestLimits()
         try:
-            whole = bool(step())
+            complete = bool(step())
             if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
                 nbytes = build.state.memory()
                 RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.what())
@@ -427,14 +427,14 @@ class Backfills:
         if build.error is not None and isinstance(build, BackfillSender):
             self.serve_no_more(lambda s: s is not build)
             build.fail(build.error)
-        return build.error is None and whole
+        return build.error is None and complete
 
     def _is_adhoc(self, node: Node) -> bool:
         """Whether only ad-hoc views derive from the node."""
         readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
         return bool(readers) and all(r.op.adhoc for r in readers)
 
-    def _whole(self, build: Backfill) -> None:
+    def _completed(self, build: Backfill) -> None:
         if isinstance(build, BackfillSender):  # it may have been given up with its last piece
             self.serve_no_more(lambda s: s is not build)
             return

@@ -20,25 +20,25 @@ from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import State
 
 AHEAD = 4  # slices
-PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
+CHUNK_ROWS = 16_384  # at most: the asker applies a whole piece in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
 class BackfillSender(ScanBackfill):
     """The rows of this worker for an exchange at one asker, which may be itself.
 
-    `ask`: the asker's number of the request. `ready`: whether it can begin. `give`: receives rows of which some
+    `number`: the asker's number of the request. `ready`: whether it can begin. `send`: receives rows of which some
     may be the asker's, whether the next ones must be asked for, and the progress. It returns False if none were
     the asker's. `over`: called after the last rows. `fail`: called if no rows will be sent.
     """
 
-    def __init__(self, node: Node, asker: int, ask: int, ready: Callable[[], bool],
-                 give: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
+    def __init__(self, node: Node, requester: int, number: int, ready: Callable[[], bool],
+                 send: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
                  fail: Callable[[SqlError], None]):
         super().__init__(node)
-        self.asker, self.ask = asker, ask
+        self.requester, self.number = requester, number
         self.ahead = AHEAD  # slices that may be sent before the asker asks for one
-        self._ready, self._give, self._over, self.fail = ready, give, over, fail
+        self._ready, self._send, self._over, self.fail = ready, send, over, fail
         self._in_slice = False
 
     def can(self) -> bool:
@@ -53,24 +53,24 @@ class BackfillSender(ScanBackfill):
         assert self._top is not None
         for rows in engine.stream(self._top):  # output that exists without input rows
             if len(rows):
-                self._take(engine, rows)
+                self._receive(engine, rows)
 
     def step(self, engine: BackfillRuntime) -> bool:
-        self._in_slice, self.rows = True, min(self.rows, PIECE_ROWS)
+        self._in_slice, self.rows = True, min(self.rows, CHUNK_ROWS)
         try:
             return super().step(engine)
         finally:
             self._in_slice = False
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
-        if self._give(rows, self._in_slice, self.counts(engine)):
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
+        if self._send(rows, self._in_slice, self.counts(engine)):
             self.ahead -= self._in_slice
 
     def _finish(self, engine: BackfillRuntime) -> None:
         self._over()
 
     def what(self) -> str:
-        return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.asker}"
+        return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.requester}"
 
 
 class BackfillReceiver(Backfill):
@@ -117,7 +117,7 @@ class BackfillReceiver(Backfill):
         n.op.begin(engine, shadow, 0, 0)
         return shadow
 
-    def take(self, engine: BackfillRuntime, rows: Batch) -> None:
+    def add(self, engine: BackfillRuntime, rows: Batch) -> None:
         """Add a piece, or an update from a worker whose last piece has arrived."""
         shadow = self._shadow or self._begun(engine)
         shadow.op.tick(engine, shadow, [rows])

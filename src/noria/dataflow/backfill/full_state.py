@@ -59,7 +59,7 @@ class StateBackfill(ScanBackfill):
     def _state(self, engine: BackfillRuntime, shadow: Node) -> None:
         self.refit()
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
         shadow = self._shadow
         assert shadow is not None
         if shadow.ranges:

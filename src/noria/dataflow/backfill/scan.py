@@ -40,7 +40,7 @@ class ScanBackfill(Backfill):
     def _begin(self, engine: BackfillRuntime) -> None:
         self._top = self._driven(engine, self.node.parents[0])
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
         """Receive the output of a slice or a tick."""
         raise NotImplementedError
 
@@ -80,7 +80,7 @@ class ScanBackfill(Backfill):
             if passed < PROBED_ROWS:
                 return None
             total = sum(g.total(engine) for g in gates)
-            self._ahead = [a for a in self._ahead if a.worth_it(engine, passed, total)]
+            self._ahead = [a for a in self._ahead if a.is_cheaper(engine, passed, total)]
             self._probed = True
         return next((a for a in self._ahead if not a.over), None)
 
@@ -108,7 +108,7 @@ class ScanBackfill(Backfill):
         assert self._top is not None
         delta = out.get(self._top)
         if delta is not None:
-            self._take(engine, delta)
+            self._receive(engine, delta)
 
     def step(self, engine: BackfillRuntime) -> bool:
         if not self.begun:

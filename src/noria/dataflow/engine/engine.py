@@ -100,7 +100,7 @@ class Engine:
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
         """Visit the graph once in topological order. `pending`: input deltas by node number and port."""
-        wanted = self.builds.sources() if self.builds.states or self.builds.served else ()
+        sources = self.builds.sources() if self.builds.states or self.builds.served else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
         for node in self.graph.nodes:
@@ -112,7 +112,7 @@ class Engine:
                 continue
             if node.ranges:
                 ranges.admit(self, node, deltas)
-            if not node.parents and node in wanted and deltas[0] is not None:
+            if not node.parents and node in sources and deltas[0] is not None:
                 watched[node] = deltas[0]  # all rows, even those of missing keys
             try:
                 out = tick(node, deltas)
@@ -127,7 +127,7 @@ class Engine:
             if out is None or not (rows_out := len(out)):
                 continue
             stats.rows_out += rows_out
-            if node.parents and node in wanted:
+            if node.parents and node in sources:
                 watched[node] = out
             if self.trace is not None:
                 self.note("emits", node, (), out)
@@ -215,20 +215,21 @@ class Engine:
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> None:
         """Make the keys present in the node's index by cols, with one upquery for all missing keys."""
         miss = node.missing(cols, keys)
-        node.stats.asked += keys.shape[1]
+        node.stats.requested += keys.shape[1]
         if mode is MissMode.CHECK and cols in node.ranges:
             miss &= ~node.ranges[cols].covers(keys[0])
         if not miss.any():
             return
-        wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        missing = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
         if mode is MissMode.CHECK:
-            raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
-        node.stats.misses += wanted.shape[1]
-        self.note("misses", node, cols, wanted)
+            raise InvariantViolation("HOLE-CLOSED",
+                                     f"{node} misses {cols} = {missing.T.tolist()} that below is present")
+        node.stats.misses += missing.shape[1]
+        self.note("misses", node, cols, missing)
         self._filling += 1
         outer, self._deepest = self._deepest, self._filling
         try:
-            self.fill(node, cols, wanted)
+            self.fill(node, cols, missing)
         finally:
             node.stats.pull_depth = max(node.stats.pull_depth, self._deepest - self._filling + 1)
             self._filling -= 1
@@ -242,8 +243,8 @@ class Engine:
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, MissMode.FILL)
         node.op.fill(self, node, cols, keys, rows)
-        found = len(rows)
-        self.note("fills", node, cols, keys, lambda: f" from {found} rows")
+        count = len(rows)
+        self.note("fills", node, cols, keys, lambda: f" from {count} rows")
 
     def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Return rows of a view by key with the ordinals of their keys; fills missing keys. A key with a NULL has
@@ -312,15 +313,15 @@ class Engine:
             return layout.plan(self.graph.nodes, [(r, self.reads[r]) for r in readers], full, self.ranged)
 
         planned = plan(self.reads)
-        wanted = self._wanted(planned)
+        rebuilt = self._to_rebuild(planned)
         now, late = list(self.reads), set[Node]()
-        if wanted:
+        if rebuilt:
             now = [r for r in self.reads if r.live]
             for r in self.reads:
                 if not r.live:
-                    late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
+                    late.add(r) if self._to_rebuild(plan([*now, r])) else now.append(r)
             planned = plan(now)
-        if late and self._wanted(planned):  # the cause is not the new views
+        if late and self._to_rebuild(planned):  # the cause is not the new views
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
@@ -328,10 +329,10 @@ class Engine:
         builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
         # a node that becomes full before those below it keeps its present indexes
         builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
-                        for n, indexes in (wanted if late else {}).items()})
+                        for n, indexes in (rebuilt if late else {}).items()})
         return planned
 
-    def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
+    def _to_rebuild(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
         """Large states in use, with their new indexes, that the layout makes full or gives another index."""
         return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
                 and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
@@ -398,7 +399,7 @@ class Engine:
             self.build(node)
             return
         saved = self.saved
-        if at_once and not waits and saved is not None and saved.give(node):
+        if at_once and not waits and saved is not None and saved.restore(node):
             return
         if saved is not None and saved.behind:
             node.inert = True

@@ -55,9 +55,9 @@ class SlicedLookup:
     of its columns in use, has changed.
     """
 
-    def __init__(self, engine: EngineRuntime, wanted: LongLookup):
+    def __init__(self, engine: EngineRuntime, needed: LongLookup):
         self._engine = engine
-        self.base, self.cols, self.keys = wanted.base, wanted.cols, wanted.keys
+        self.base, self.cols, self.keys = needed.base, needed.cols, needed.keys
         self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
         self._looked_at = _kept(self.base)
         self.again()
@@ -77,9 +77,9 @@ class SlicedLookup:
     def over(self) -> bool:
         return self._scan.over
 
-    def of(self, wanted: LongLookup) -> bool:
+    def of(self, needed: LongLookup) -> bool:
         """Whether this read waits for this lookup."""
-        return (self.base, self.cols) == (wanted.base, wanted.cols) and np.array_equal(self.keys, wanted.keys)
+        return (self.base, self.cols) == (needed.base, needed.cols) and np.array_equal(self.keys, needed.keys)
 
     def look(self) -> None:
         """After a change of the program, determine whether the lookup is stale."""
@@ -126,7 +126,7 @@ class SlicedLookup:
         """Whether the lookup covers some of these folded keys."""
         return len(probe.pairs(np.ascontiguousarray(keys), self.keys)[0]) > 0
 
-    def found(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
+    def rows_under(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
         """Its rows under these folded keys, the ordinals of their keys, and the ordinals of keys that it does not
         cover."""
         at, own = probe.pairs(keys, self.keys)
@@ -196,12 +196,12 @@ class SlicedLookups:
             return self._from_store(table, base, cols, keys)
         parts, ordinals = list[Batch](), list[Codes]()
         at = np.arange(keys.shape[1])
-        wanted = folded(self.engine, base, cols, keys)
+        codes = folded(self.engine, base, cols, keys)
         for lookup in known:
-            if not lookup.over and lookup.has_any(wanted[:, at]):
+            if not lookup.over and lookup.has_any(codes[:, at]):
                 raise LongLookup(base, cols, lookup.keys)
         for lookup in (k for k in known if k.over):
-            rows, which, rest = lookup.found(cols, np.ascontiguousarray(wanted[:, at]))
+            rows, which, rest = lookup.rows_under(cols, np.ascontiguousarray(codes[:, at]))
             parts.append(rows)
             ordinals.append(at[which])
             at = at[rest]
@@ -219,11 +219,11 @@ class SlicedLookups:
         return base.narrowed(rows), ordinals
 
     # -------------------------------------------------------------- who waits
-    def wait(self, e: Envelope, wanted: LongLookup) -> None:
+    def wait(self, e: Envelope, needed: LongLookup) -> None:
         """Let the read wait for these rows; begins the lookup if none reads them yet."""
-        lookup = next((k for k in self._under_way if k.of(wanted) and not k.stale), None)
+        lookup = next((k for k in self._under_way if k.of(needed) and not k.stale), None)
         if lookup is None:
-            lookup = SlicedLookup(self.engine, wanted)
+            lookup = SlicedLookup(self.engine, needed)
             self._under_way.append(lookup)
             self.engine.scans.append(lookup)
         reader = next((r for r in self._readers if r.envelope is e), None)
@@ -280,12 +280,12 @@ class SlicedLookups:
             replies.append((reader.envelope, error_reply(reader.envelope, noted)))
             self._leave(reader)
         else:
-            self._go_on(reader, run)
+            self._continue(reader, run)
         around.began(0)
         return max(lookup.done - before, 0), replies
 
     def _slice(self, reader: _WaitingRead, around: WorkerEnvironment) -> None:
-        if around.unwanted(reader.number):
+        if around.cancelled(reader.number):
             raise interrupted()
         lookup = reader.lookups[-1]
         limit_ms = getattr(reader.envelope.body, "limit_ms", 0)
@@ -304,7 +304,7 @@ class SlicedLookups:
         lookup.spent_ns += pace.computed_ns()
         lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 
-    def _go_on(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
+    def _continue(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
         """Run the read again if its lookup is complete; otherwise let the next read have its turn."""
         lookup = reader.lookups[-1]
         if not lookup.over and not lookup.stale:
@@ -318,6 +318,6 @@ class SlicedLookups:
 
     def _leave(self, reader: _WaitingRead) -> None:
         self._readers.remove(reader)
-        wanted = {id(k) for r in self._readers for k in r.lookups}
-        self._under_way = [k for k in self._under_way if id(k) in wanted]
-        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, SlicedLookup) or id(s) in wanted]
+        used = {id(k) for r in self._readers for k in r.lookups}
+        self._under_way = [k for k in self._under_way if id(k) in used]
+        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, SlicedLookup) or id(s) in used]

@@ -52,15 +52,15 @@ def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
     if not limit or fixed <= limit:
         return 0, {}
     named = {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
-    whole, of = set[Node](), dict[str, int]()
+    adhoc, of = set[Node](), dict[str, int]()
     for name, reader in engine.readers.items():
         if reader.op.adhoc:
             own = {n for n in ancestors(reader) if n.full and n.state is not None and n not in named}
             of[name] = _bytes(own)
-            whole |= own
-    taken = _bytes(whole)
-    room = max(int(ADHOC_SHARE * limit), limit - (fixed - taken))
-    return max(taken - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
+            adhoc |= own
+    adhoc_bytes = _bytes(adhoc)
+    room = max(int(ADHOC_SHARE * limit), limit - (fixed - adhoc_bytes))
+    return max(adhoc_bytes - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
 
 
 def _bytes(nodes: Iterable[Node]) -> int:
@@ -91,7 +91,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
         return
     fixed = essential(engine) + engine.symbols.memory()
     goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
-    if engine.shards is not None and engine.shards.keeping:
+    if engine.shards is not None and engine.shards.holding_for:
         goal += KEPT_BYTES
     if held > goal:
         engine.refill = None  # its keys would be evicted again
@@ -145,8 +145,8 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
         below, index, _ = user
         for p in carried(engine, pattern_of(cols, keys), user):
             if all(c in p.cols for c in index):
-                found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
-                out[p.source[~below.stored.missing(index, found)]] = True
+                below_keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+                out[p.source[~below.stored.missing(index, below_keys)]] = True
                 continue
             for i in range(p.values.shape[1]):  # a straddled key: searched among the present keys
                 one = KeyPattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])

@@ -84,24 +84,24 @@ class Outages:
                 self._halted.append(n)
 
     def _below(self, node: Node) -> Iterable[Node]:
-        found = {node}
+        below = {node}
         for n in self._engine.graph.nodes:  # in topological order
-            if not n.op.remote and not found.isdisjoint(n.parents):
-                found.add(n)
-        return found
+            if not n.op.remote and not below.isdisjoint(n.parents):
+                below.add(n)
+        return below
 
     def failed(self, node: Node, bug: Exception) -> SqlError:
         """Record a failure and return the error for reads. Only the first of consecutive failures is logged."""
         known, now = self._known.get(node), self._now()
         if known is None or now - known.next_at > REBUILD_LONGEST_MS * 1_000_000:
-            known = self._known[node] = Outage(self._told(node, bug))
+            known = self._known[node] = Outage(self._report(node, bug))
         known.times += 1
         self.total += 1
         wait_ms = min(REBUILD_AFTER_MS * 2 ** min(known.times - 2, 20), REBUILD_LONGEST_MS) if known.times > 1 else 0
         known.next_at = now + int(wait_ms * 1_000_000) if self._engine.clock is not None else 0
         return known.error
 
-    def _told(self, node: Node, bug: Exception) -> SqlError:
+    def _report(self, node: Node, bug: Exception) -> SqlError:
         what = node.op.describe()
         if isinstance(bug, SqlError) and is_out_of_service(bug):  # reported by another worker
             return bug

@@ -52,9 +52,9 @@ class ReadProfile:
         try:
             rows, ordinal = engine.answer(node, cols, keys, mode)
         finally:
-            whole = self.clock() - start
-            visit.ns += whole - self._inner.pop()
-            self._inner[-1] += whole
+            elapsed = self.clock() - start
+            visit.ns += elapsed - self._inner.pop()
+            self._inner[-1] += elapsed
             missed = node.stats.misses - misses
             if missed:
                 self.depth = max(self.depth, self._filling)

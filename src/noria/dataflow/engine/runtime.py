@@ -37,7 +37,7 @@ class SavedState(Protocol):
     @property
     def behind(self) -> bool: ...
 
-    def give(self, node: Node) -> bool: ...
+    def restore(self, node: Node) -> bool: ...
 
     def keys(self) -> dict[str, Codes]: ...
 
@@ -51,11 +51,11 @@ class KeyRefill(Protocol):
 
 
 class WorkerExchanges(RemoteSources, Protocol):
-    """The exchanges with other workers (`cluster/exchanges.py`). `worker`: the number of this one. `keeping`: the
+    """The exchanges with other workers (`cluster/exchanges.py`). `worker`: the number of this one. `holding_for`: the
     workers for whose requests nothing is evicted for lack of memory."""
 
     worker: int
-    keeping: set[int]
+    holding_for: set[int]
 
     def ticking(self) -> AbstractContextManager[None]: ...
 

@@ -170,7 +170,7 @@ class SequentialRead(Protocol):
 
     def possible(self) -> bool: ...
 
-    def worth_it(self, engine: GraphRuntime, passed: int, total: int) -> bool: ...
+    def is_cheaper(self, engine: GraphRuntime, passed: int, total: int) -> bool: ...
 
     def total(self, engine: GraphRuntime) -> int: ...
 
@@ -306,7 +306,7 @@ class Operator:
         `Keep` or a reader."""
         raise NotImplementedError
 
-    def whole(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
+    def recompute_sliced(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
         """`recompute` of an input that arrives in slices."""
         gathered = self.gathered(engine, node)
         for rows in slices:
@@ -430,7 +430,7 @@ class Node:
                   # of a join, by primary: nodes that pull through it
                   list[DependentIndex]] = field(default_factory=dict)
     reuse: str = ""  # description of a node that several plans share
-    stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
+    plan_shares: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
     stats: NodeStats = field(default_factory=NodeStats)
 
     @property

@@ -60,7 +60,7 @@ class IndexBuild(Protocol):
     def again(self) -> None:
         """Restart at the first row: a bulk load added rows without writes."""
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the index and remove everything that was built."""
 
 
@@ -81,7 +81,7 @@ class DefinitionCheck(Protocol):
     def step(self, rows: int) -> bool:
         """Check the next rows. Returns True when no row is left."""
 
-    def give_up(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class TooManyRows(Exception):
@@ -269,12 +269,12 @@ class BaseStore(Protocol):
         """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `work_out`; a transaction
         then also holds the locks of all keys and entries that were looked up."""
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
                      ) -> None:
-        """Raise SqlError 1062 if the rows `came` (packed) would violate a UNIQUE index, among each other or with
-        stored rows. Rows whose keys are in `gone` do not count. Locks: as in `met`."""
+        """Raise SqlError 1062 if the rows `added` (packed) would violate a UNIQUE index, among each other or with
+        stored rows. Rows whose keys are in `removed` do not count. Locks: as in `met`."""
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, arguments: tuple[bytes, ...]) -> object:
         """Answer a question about a UNIQUE index that `begin_fitting` has filled for this definition. SqlError
         1412 if no such check ran."""
 

@@ -42,15 +42,15 @@ def read_first(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: 
     """As `read`, but stop when `rows` rows are found, counted from low (`descending`: from high). Keys beyond are
     neither pulled nor filled."""
     parts: list[tuple[Batch, Codes]] = []
-    have, ask, keys = 0, rows, 0
+    have, target, keys = 0, rows, 0
     while have < rows and low <= high:
-        end = _reach(engine, node, cols, low, high, ask, descending)
+        end = _reach(engine, node, cols, low, high, target, descending)
         part, ordinal = read(engine, node, cols, *((end, high) if descending else (low, end)))
         parts.append((part, ordinal + keys))
         keys += 1 + int(ordinal.max(initial=-1))
         have += int(part.weights.sum())
         low, high = (low, end - 1) if descending else (end + 1, high)
-        ask *= 2  # rows on disk may be filtered or joined away
+        target *= 2  # rows on disk may be filtered or joined away
     if not parts:
         return Batch.empty(node.width), np.empty(0, np.int64)
     return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
@@ -106,7 +106,7 @@ def _pull(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
         engine.fetch(node, cols, keys, MissMode.FILL)
         return
     missing = node.stored.missing(cols, keys)
-    node.stats.asked += keys.shape[1]
+    node.stats.requested += keys.shape[1]
     if missing.any():
         node.stats.misses += int(np.count_nonzero(missing))
         engine.fill(node, cols, np.ascontiguousarray(keys[:, missing]))
@@ -151,9 +151,9 @@ def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Itera
 
 
 # ------------------------------------------------------------------ eviction, layout
-def relaid(node: Node, wanted: set[Columns], promoted: bool) -> None:
+def relaid(node: Node, indexes: set[Columns], promoted: bool) -> None:
     """After a layout, set the indexes by which ranges are read. `promoted`: the node was partial and is full now."""
-    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(wanted)}
+    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(indexes)}
 
 
 def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:

@@ -27,7 +27,7 @@ class RequestLimits:
     busy machine does not count. Then `clock` allows WAITING_TIMES as much, for waits on a disk. Both clocks
     return nanoseconds.
 
-    `unwanted`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
+    `cancelled`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
     of a full state that it builds; 0: none. `unforeseen`: records a defect in a part of the request and returns
     the error to answer with.
     """
@@ -44,12 +44,12 @@ class RequestLimits:
         "_unwanted",
     )
 
-    def __init__(self, clock: Clock | None = None, limit_ms: int = 0, unwanted: Callable[[], bool] | None = None,
+    def __init__(self, clock: Clock | None = None, limit_ms: int = 0, cancelled: Callable[[], bool] | None = None,
                  nbytes: int = REQUEST_BYTES, state_bytes: int = 0,
                  unforeseen: Callable[[Exception], SqlError] | None = None, processor: Clock | None = None):
         self._state_bytes, self._unforeseen = state_bytes, unforeseen
         self._clock, self._processor = (clock, processor) if limit_ms else (None, None)
-        self._limit_ms, self._unwanted, self._nbytes = limit_ms, unwanted, nbytes
+        self._limit_ms, self._cancelled, self._nbytes = limit_ms, cancelled, nbytes
         limit_ns = limit_ms * 1_000_000
         self._stops = 0 if self._processor is None else self._processor() + limit_ns
         times = 1 if self._processor is None else WAITING_TIMES
@@ -57,7 +57,7 @@ class RequestLimits:
 
     def check(self) -> None:
         """Raise SqlError 1317 if the request was cancelled, 3024 if its time is over."""
-        if self._unwanted is not None and self._unwanted():
+        if self._cancelled is not None and self._cancelled():
             raise interrupted()
         if self._clock is not None and self._clock() > self._ends:
             raise self.late()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class NodeStats:
     """Counters since the node was created.
 
-    `asked`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
+    `requested`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
     of states that one of its misses filled. `timed_*`: of the ticks that were timed. `filled_ahead`: percent of the
     rows whose keys were filled before a read; these are not counted as misses.
     """
@@ -17,7 +17,7 @@ class NodeStats:
     rows_in: int = 0
     rows_out: int = 0
     ticks: int = 0
-    asked: int = 0
+    requested: int = 0
     misses: int = 0
     evictions: int = 0
     pull_depth: int = 0

@@ -26,7 +26,7 @@ More = Callable[[], str]
 
 
 class Story:
-    """Records events: call it with the arguments of `told`. `tell` returns them as text."""
+    """Records events: call it with the arguments of `format_event`. `describe` returns them as text."""
 
     def __init__(self, symbols: Symbols, events: int = STORY_EVENTS):
         self._symbols = symbols
@@ -47,7 +47,7 @@ class Story:
         """Record that the worker begins a request."""
         self._note((what, number))
 
-    def tell(self, key: str = "") -> str:
+    def describe(self, key: str = "") -> str:
         """The events that mention a key, written as it is shown, such as "(7, 'a')". All events for "". A
         composite row that starts with the key's values counts too."""
         inner = key.strip("()")
@@ -65,12 +65,12 @@ class Story:
             codes = np.frombuffer(kept, np.int64)
             kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
-            return told(self._symbols, kind, node, fields, cols, kept, more)
+            return format_event(self._symbols, kind, node, fields, cols, kept, more)
         except Exception as e:  # its texts were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 
-def told(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
+def format_event(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
          rows: Batch | Codes | int | None, more: More | None = None) -> str:
     """Format an event.
 

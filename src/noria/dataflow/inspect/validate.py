@@ -78,10 +78,10 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
         rows, ordinal = n.op.fetch(engine, n, cols, keys, MissMode.STORED)
         recomputed = _by_key(engine, n, cols, truth)
         for key, have in zip(map(tuple, keys.T.tolist()), _apart(rows, ordinal, keys.shape[1]), strict=True):
-            want = recomputed.get(key, Counter())
-            if have != want:
+            expected = recomputed.get(key, Counter())
+            if have != expected:
                 raise InvariantViolation(
-                    "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(want)}")
+                    "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(expected)}")
 
 
 def _apart(rows: Batch, ordinal: Codes, keys: int) -> list[Rows]:
@@ -96,10 +96,10 @@ def _by_key(engine: Engine, n: Node, cols: Columns, truth: Rows) -> dict[tuple[i
     """The recomputed rows by their folded key."""
     raw = np.array(list(truth), np.int64).reshape(len(truth), n.width)[:, list(cols)].T
     folded = folded_keys(engine.symbols, [n.fields[c].type.folds for c in cols], np.ascontiguousarray(raw))
-    found: dict[tuple[int, ...], Rows] = {}
+    out: dict[tuple[int, ...], Rows] = {}
     for (row, weight), key in zip(truth.items(), map(tuple, folded.T.tolist()), strict=True):
-        found.setdefault(key, Counter())[row] = weight
-    return found
+        out.setdefault(key, Counter())[row] = weight
+    return out
 
 
 def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:

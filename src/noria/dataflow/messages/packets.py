@@ -146,16 +146,16 @@ class FindConflicts:
 
 @dataclass(frozen=True)
 class CheckUnique:
-    """Ask whether the packed rows `came`, of any worker, would violate a UNIQUE index, among each other or with
+    """Ask whether the packed rows `added`, of any worker, would violate a UNIQUE index, among each other or with
     rows here.
 
-    Rows here whose keys are in `gone` do not count. Answer: `Done`, with error 1062 for a violation.
+    Rows here whose keys are in `removed` do not count. Answer: `Done`, with error 1062 for a violation.
     """
 
     request: int
     table: str
-    gone: tuple[bytes, ...]
-    came: tuple[bytes, ...]
+    removed: tuple[bytes, ...]
+    added: tuple[bytes, ...]
     within: Part | None = None
 
 
@@ -168,7 +168,7 @@ class UniqueEntries:
     table: TableDef
     columns: tuple[int, ...]
     what: str
-    given: tuple[bytes, ...] = ()
+    arguments: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Read:
     * `definition`: the view's definition; error 1412 if the name has another one or none. 0: any.
     * `limit_ms`: the time it may use the worker; 0: unlimited.
     * `together`: it has one key and may travel with others in a `ReadMany`.
-    * `pieces`: many rows may be sent in pieces, which `NextRows` asks for.
+    * `chunked`: many rows may be sent in pieces, which `NextRows` asks for.
     """
 
     request: int
@@ -211,7 +211,7 @@ class Read:
     definition: int = 0
     limit_ms: int = 0
     together: bool = False
-    pieces: bool = False
+    chunked: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Query:
     """A one-shot: rows of a query that is in no program. Nothing of it is kept
     (`oneshot.py`). Answer: `Rows`.
 
-    `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `pieces`: as in `Read`. `rows`: a query that
+    `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `chunked`: as in `Read`. `rows`: a query that
     would read more rows reads its table in slices (`slicing.py`); error 3024 if it cannot. `spread`: the query
     needs the rows of all workers, not only this one's. `within`: a transaction whose changes it sees.
     """
@@ -253,7 +253,7 @@ class Query:
     rows: int = 0
     limit_ms: int = 0
     spread: bool = False
-    pieces: bool = False
+    chunked: bool = False
     within: Within | None = None
 
 
@@ -366,18 +366,18 @@ class Hello:
     decided: tuple[str, ...] = ()
 
 
-Told = tuple[tuple[int, int], ...] | None  # (worker, last message number) of a write's messages; None: unknown
-Own = Mapping[int, tuple[int, Told]]  # by writing worker: the number of its write, and its messages
+Recipients = tuple[tuple[int, int], ...] | None  # (worker, last message number) of a write's messages; None: unknown
+Own = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its messages
 
 
 @dataclass(frozen=True)
 class Wrote:
-    """Answer to Write, Prepare and Decide. `told`: the workers that received messages of the tick. `own`: filled
+    """Answer to Write, Prepare and Decide. `recipients`: the workers that received messages of the tick. `own`: filled
     by the front end's link to several workers, for the session that wrote."""
 
     seq: int
     results: tuple[WriteResult, ...]
-    told: Told = ()
+    recipients: Recipients = ()
     own: Own = field(default_factory=dict)
 
 

@@ -36,13 +36,13 @@ class ExchangeDelta:
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Ask for rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `ask`:
-    the asker's number of the request. Answer: `RowsReply`, for all rows `RowsPiece`s and an `RowsReply`."""
+    """Ask for rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `number`:
+    the asker's number of the request. Answer: `RowsReply`, for all rows `RowsChunk`s and an `RowsReply`."""
 
     node: int
     cols: Columns
     keys: EncodedRows
-    ask: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,29 @@ class RowsReply:
     """The rows asked for by a `RowsRequest`, or the last of them. `error`: why there are no rows."""
 
     node: int
-    ask: int
+    number: int
     rows: EncodedRows | None
     error: SqlError | None = None
 
 
 @dataclass(frozen=True)
-class RowsPiece:
+class RowsChunk:
     """Some rows of the answer to a request for all rows; an `RowsReply` follows the last. `more`: the receiver must
-    ask for the next one (`MorePieces`). `passed`: rows that have passed at the sender, and in total."""
+    ask for the next one (`MoreChunks`). `passed`: rows that have passed at the sender, and in total."""
 
     node: int
-    ask: int
+    number: int
     rows: EncodedRows
     more: bool
     passed: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class MorePieces:
+class MoreChunks:
     """Ask for this many more pieces of an answer. 0: the asker wants no more."""
 
-    ask: int
-    pieces: int
+    number: int
+    chunks: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TableLookup:
     `texts`: the columns whose texts are read; None: all. `within`: the transaction that reads.
     """
 
-    ask: int
+    number: int
     table: str
     table_id: int
     width: int
@@ -99,7 +99,7 @@ class TableLookup:
 class TableLookupReply:
     """Answer to TableLookup. `error`: why there are no rows."""
 
-    ask: int
+    number: int
     rows: EncodedRows | None
     error: SqlError | None = None
 
@@ -140,10 +140,10 @@ class ExchangesBroken:
 
 @dataclass(frozen=True)
 class Marker:
-    """Ask the receiver to answer when it has caught up to this depth (`frontier.py`). `ask`: the asker's number
+    """Ask the receiver to answer when it has caught up to this depth (`frontier.py`). `number`: the asker's number
     of the mark. Answer: `MarkerReply`."""
 
-    ask: int
+    number: int
     depth: int
 
 
@@ -151,7 +151,7 @@ class Marker:
 class MarkerReply:
     """Answer to Mark: the sender has caught up, and has sent all results before this message."""
 
-    ask: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ class HoldEviction:
     """Ask the receiver to evict nothing for lack of memory, or to do so again. A request of the sender runs again
     and again, because gathered keys are evicted before the others arrive. No answer."""
 
-    keep: bool
+    hold: bool
 
 
-Message = (ExchangeDelta | RowsRequest | RowsReply | RowsPiece | MorePieces | TableLookup | TableLookupReply
+Message = (ExchangeDelta | RowsRequest | RowsReply | RowsChunk | MoreChunks | TableLookup | TableLookupReply
            | EvictedKeys | WorkerRestarted | TableLoaded | ExchangesBroken | Marker | MarkerReply
            | HoldEviction)
 

@@ -107,7 +107,7 @@ class LockDefinitions:
 
 
 @dataclass(frozen=True)
-class AskKeyChanges:
+class ReadKeyChanges:
     """Ask what the transaction's requests from number `since` on did to the values of these columns of a table.
     Answer: for each set of columns a `statements.KeyChange`."""
 
@@ -151,5 +151,5 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = (AskKeyChanges | FindKeys | LockDefinitions | LockRows | MarkReads | Stage | Undo | EndTransaction
+TransactionPacket = (ReadKeyChanges | FindKeys | LockDefinitions | LockRows | MarkReads | Stage | Undo | EndTransaction
                      | EndWait | OpenSnapshot)

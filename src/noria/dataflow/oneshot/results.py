@@ -3,7 +3,7 @@
     Query, Read ──► Rows, with how many are left ──► More ──► Rows ──► … ──► Rows, with none left
 
 A result is held as codes; a piece is converted to Arrow when it is asked for. Keeps true: a cancelled result is
-dropped at the next turn; a piece has about RESULT_PIECE_BYTES.
+dropped at the next turn; a piece has about RESULT_CHUNK_BYTES.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from noria.core.errors import result_gone
 from noria.core.limits import (
     ERROR_CODE,
     LONG_TEXT_CHARACTERS,
+    RESULT_CHUNK_BYTES,
     RESULT_FIRST_LONG,
     RESULT_FIRST_ROWS,
-    RESULT_PIECE_BYTES,
 )
 from noria.core.symbols import Symbols
 from noria.core.values import evaluation_error, to_arrow
@@ -42,12 +42,12 @@ class LargeResult:
     def left(self) -> int:
         return len(self._ordinals) - self._at
 
-    def piece(self) -> pa.Table:
+    def next_chunk(self) -> pa.Table:
         """The next rows, as Arrow."""
         part = slice(self._at, self._at + self._rows)
         table = _table(self._view, self._symbols, self._columns[:, part], self._ordinals[part])
         self._at = min(part.stop, len(self._ordinals))
-        self._rows = max(1, RESULT_PIECE_BYTES * table.num_rows // max(table.nbytes, 1))
+        self._rows = max(1, RESULT_CHUNK_BYTES * table.num_rows // max(table.nbytes, 1))
         return table
 
     def memory(self) -> int:
@@ -74,17 +74,17 @@ def _table(view: Any, symbols: Symbols, columns: Codes, ordinals: Codes) -> pa.T
 
 
 class LargeResults:
-    """All results held. `engine`: its `scans` keep the texts of these results in memory. `unwanted`: whether the
+    """All results held. `engine`: its `scans` keep the texts of these results in memory. `cancelled`: whether the
     request of this number was cancelled."""
 
-    def __init__(self, engine: Any, symbols: Symbols, unwanted: Callable[[int], bool]):
-        self._engine, self._symbols, self._unwanted = engine, symbols, unwanted
+    def __init__(self, engine: Any, symbols: Symbols, cancelled: Callable[[int], bool]):
+        self._engine, self._symbols, self._cancelled = engine, symbols, cancelled
         self._held: dict[int, LargeResult] = {}
-        self._asked: deque[tuple[Envelope, NextRows]] = deque()
+        self._requested: deque[tuple[Envelope, NextRows]] = deque()
 
     def __bool__(self) -> bool:
         """Whether a piece is asked for."""
-        return bool(self._asked)
+        return bool(self._requested)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -92,8 +92,8 @@ class LargeResults:
     def memory(self) -> int:
         return sum(r.memory() for r in self._held.values())
 
-    def shown(self, request: int, view: Any, pieces: bool, rows: Batch, ordinals: Codes) -> Rows:
-        """Convert found rows to a reply: all of them or, with `pieces`, the first of many. If a value is an
+    def shown(self, request: int, view: Any, chunked: bool, rows: Batch, ordinals: Codes) -> Rows:
+        """Convert found rows to a reply: all of them or, with `chunked`, the first of many. If a value is an
         evaluation error, the reply is that error."""
         visible = rows.columns[: view.visible]
         wrong = (visible == ERROR_CODE).any(axis=1)
@@ -102,37 +102,37 @@ class LargeResults:
         if (rows.weights != 1).any():
             times = np.repeat(np.arange(len(rows)), rows.weights)
             visible, ordinals = visible[:, times], ordinals[times]
-        if not pieces or len(ordinals) <= first_rows(view):
+        if not chunked or len(ordinals) <= first_rows(view):
             return Rows(request, _table(view, self._symbols, visible, ordinals))
         result = LargeResult(view, self._symbols, visible, ordinals)
         self._held[request] = result
         self._engine.scans.append(result)
-        return Rows(request, result.piece(), left=result.left)
+        return Rows(request, result.next_chunk(), left=result.left)
 
-    def ask(self, more: NextRows, e: Envelope) -> None:
+    def request_next(self, more: NextRows, e: Envelope) -> None:
         """Queue the request for the next piece, which is sent in its turn; drop the result if it says `stop`."""
         if more.stop:
-            self._let_go(more.of)
+            self._drop(more.of)
         else:
-            self._asked.append((e, more))
+            self._requested.append((e, more))
 
     def look(self) -> None:
         """Drop cancelled results."""
-        for number in [n for n in self._held if self._unwanted(n)]:
-            self._let_go(number)
+        for number in [n for n in self._held if self._cancelled(n)]:
+            self._drop(number)
 
     def next(self) -> tuple[Envelope, Rows]:
         """The piece for the oldest request."""
-        e, more = self._asked.popleft()
+        e, more = self._requested.popleft()
         result = self._held.get(more.of)
         if result is None:
             return e, Rows(more.request, None, result_gone())
-        table = result.piece()
+        table = result.next_chunk()
         if not result.left:
-            self._let_go(more.of)
+            self._drop(more.of)
         return e, Rows(more.request, table, left=result.left)
 
-    def _let_go(self, number: int) -> None:
+    def _drop(self, number: int) -> None:
         result = self._held.pop(number, None)
         if result is not None:
             self._engine.scans = [s for s in self._engine.scans if s is not result]

@@ -54,8 +54,8 @@ class QueryLookup:
 class Scan:
     """A query under way. `rows`: the size of the next slice. `over`: whether all rows have been read."""
 
-    def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: QueryLookup):
-        self._engine, self._shot, self._top, self._asked = engine, shot, top, asked
+    def __init__(self, engine: Engine, shot: OneShot, top: Node, lookup: QueryLookup):
+        self._engine, self._shot, self._top, self._lookup = engine, shot, top, lookup
         path = _path(top)
         assert path is not None
         self._base = path[0]
@@ -63,7 +63,7 @@ class Scan:
         keeps = next((i for i, n in enumerate(path) if i and not isinstance(n.op, Stateless)), len(path))
         self._maps = path[1:keeps]
         self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
-        self._among = _traced(top, asked.key)
+        self._among = _traced(top, lookup.key)
         shot.alone()
         self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
         self._begin()
@@ -85,7 +85,7 @@ class Scan:
             places, order = self._placed(own)
             self._ahead.append((places, self._base.narrowed(own).take(order)))
         self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
-        self._found: list[Batch] = []
+        self._rows: list[Batch] = []
 
     def again(self) -> None:
         """After a bulk load, read everything again as of now. A reader with rows of its own has to begin anew."""
@@ -130,33 +130,33 @@ class Scan:
         texts = self._shot.texts_of(self._base)
         scanned, up_to = self._engine.store.scan(name, self._after, self.rows, texts)
         self.done += len(scanned)
-        rows = self._as_they_were(self._base.narrowed(scanned), up_to)
+        rows = self._without_later_writes(self._base.narrowed(scanned), up_to)
         self._after, self.over = up_to, up_to is None
-        rows = self._asked_for(rows)
+        rows = self._matching(rows)
         for node in self._maps:
             rows = node.op.recompute(self._shot, node, [rows])
         if self._kept is not None:
             self._kept.add(rows)
         elif len(rows):
-            self._found.append(rows)
+            self._rows.append(rows)
         if self.memory() > ONE_SHOT_BYTES:
             raise read_limit_error(self.done)
         return self.over
 
-    def _as_they_were(self, rows: Batch, up_to: bytes | None) -> Batch:
+    def _without_later_writes(self, rows: Batch, up_to: bytes | None) -> Batch:
         """Undo, in a slice that ends at `up_to`, the writes since the scan began."""
-        here, ahead = [], list[tuple[list[bytes], Batch]]()
+        reached_rows, ahead = [], list[tuple[list[bytes], Batch]]()
         for places, back in self._ahead:
             reached = len(places) if up_to is None else bisect_right(places, up_to)
             if reached:
-                here.append(back.take(np.arange(reached)))
+                reached_rows.append(back.take(np.arange(reached)))
                 places, back = places[reached:], back.take(np.arange(reached, len(back)))
             if places:
                 ahead.append((places, back))
         self._ahead = ahead
-        if not here:
+        if not reached_rows:
             return rows
-        return netted(concat([self._blank(rows), *map(self._blank, here)], rows.width))
+        return netted(concat([self._blank(rows), *map(self._blank, reached_rows)], rows.width))
 
     def _blank(self, rows: Batch) -> Batch:
         """Replace unused texts by NULL: some of them may not have been read."""
@@ -169,16 +169,16 @@ class Scan:
                 columns[c] = NULL_CODE
         return Batch(columns, rows.weights)
 
-    def _asked_for(self, rows: Batch) -> Batch:
+    def _matching(self, rows: Batch) -> Batch:
         """The rows of the table that may have the lookup's keys, as far as their columns show it."""
         if not self._among or not len(rows):
             return rows
         columns = rows.columns[list(self._among)]
-        if self._asked.between is not None:
-            low, high = self._asked.between
+        if self._lookup.between is not None:
+            low, high = self._lookup.between
             return rows.where((columns[0] >= low) & (columns[0] <= high))
-        keys = self._asked.keys
-        if not self._asked.nulls:
+        keys = self._lookup.keys
+        if not self._lookup.nulls:
             keys = np.ascontiguousarray(keys[:, (keys != NULL_CODE).all(axis=0)])
         fold = partial(self._shot.folded, self._base, self._among)
         return rows.take(np.sort(probe.pairs(distinct(fold(keys)), fold(columns))[1]))
@@ -186,26 +186,26 @@ class Scan:
     def memory(self) -> int:
         """Bytes of the rows kept and of those to undo."""
         kept = 0 if self._kept is None else self._kept.memory()
-        return kept + sum(b.columns.nbytes for b in self._found) + sum(b.columns.nbytes for _, b in self._ahead)
+        return kept + sum(b.columns.nbytes for b in self._rows) + sum(b.columns.nbytes for _, b in self._ahead)
 
     def held(self) -> Iterator[Codes]:
         """Every text id in use; other numbers may be among them."""
-        for batch in (*self._found, *(b for _, b in self._ahead)):
+        for batch in (*self._rows, *(b for _, b in self._ahead)):
             yield from batch.columns
         if self._kept is not None:
             yield from self._kept.held()
-        yield from self._asked.keys
+        yield from self._lookup.keys
 
     # -------------------------------------------------------------- the end
     def answer(self) -> tuple[Batch, Codes]:
         """The rows of the lookup and the ordinals of their keys, as `OneShot.read` and `read_between` return
         them."""
         node = self._keeper or (self._maps or [self._base])[-1]
-        rows = concat(self._found, node.width) if self._kept is None else self._kept.rows()
+        rows = concat(self._rows, node.width) if self._kept is None else self._kept.rows()
         self._shot.has(node, rows)
-        if self._asked.between is not None:
-            return self._shot.between(self._top, self._asked.key, *self._asked.between)
-        return self._shot.read(self._top, self._asked.key, self._asked.keys, self._asked.nulls)
+        if self._lookup.between is not None:
+            return self._shot.between(self._top, self._lookup.key, *self._lookup.between)
+        return self._shot.read(self._top, self._lookup.key, self._lookup.keys, self._lookup.nulls)
 
 
 def _table_of(base: Node) -> str:
@@ -240,13 +240,13 @@ def _traced(top: Node, key: Columns) -> Columns:
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
 class _PendingQuery:
-    """A query that waits for its scan. `told`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
+    """A query that waits for its scan. `make_reply`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
     the scan."""
 
     envelope: Envelope
     number: int
     scan: Scan
-    told: Callable[[Batch, Codes], Packet]
+    make_reply: Callable[[Batch, Codes], Packet]
     work: RequestLimits
     nbytes: int = 0
 
@@ -271,17 +271,17 @@ class Scans:
     def __bool__(self) -> bool:
         return bool(self._waiting or self._replies)
 
-    def begin(self, e: Envelope, shot: OneShot, top: Node, asked: QueryLookup, told: Callable[[Batch, Codes], Packet]
-              ) -> bool:
+    def begin(self, e: Envelope, shot: OneShot, top: Node, lookup: QueryLookup,
+              make_reply: Callable[[Batch, Codes], Packet]) -> bool:
         """Begin a scan for a query. Returns False if a scan cannot answer it; otherwise the reply follows later."""
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
-        work = shot.work = RequestLimits(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
-        scan = Scan(self.engine, shot, top, asked)
-        asker = _PendingQuery(e, number, scan, told, work)
-        self._waiting.append(asker)
-        self._oldest.append(asker)
+        work = shot.work = RequestLimits(self.around.clock, 0, partial(self.around.cancelled, number), ONE_SHOT_BYTES)
+        scan = Scan(self.engine, shot, top, lookup)
+        query = _PendingQuery(e, number, scan, make_reply, work)
+        self._waiting.append(query)
+        self._oldest.append(query)
         self.engine.scans.append(scan)
         return True
 
@@ -296,16 +296,16 @@ class Scans:
                 a.scan.again()
 
     # -------------------------------------------------------------- whose turn it is
-    def can_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Whether any scan can continue."""
         return self._next() is not None
 
     def _next(self) -> _PendingQuery | None:
         """The next scan that may continue. A cancelled one is first, so that it ends."""
-        unwanted = self.around.unwanted
-        gone = next((a for a in self._waiting if unwanted(a.number)), None)
-        if gone is not None or not self._waiting:
-            return gone
+        cancelled = self.around.cancelled
+        cancelled_query = next((a for a in self._waiting if cancelled(a.number)), None)
+        if cancelled_query is not None or not self._waiting:
+            return cancelled_query
         results = self.results()
         room = ONE_SHOTS_BYTES - results - sum(a.nbytes for a in self._waiting)
         if room > 0:
@@ -332,10 +332,10 @@ class Scans:
         reply: Packet | None = None
         outer, self.engine.work = self.engine.work, a.work
         try:
-            if self.around.unwanted(a.number):
+            if self.around.cancelled(a.number):
                 raise interrupted()
             if a.scan.step():
-                reply = a.told(*a.scan.answer())
+                reply = a.make_reply(*a.scan.answer())
             a.nbytes = a.scan.memory()
         except SqlError as error:
             reply = error_reply(a.envelope, error)

@@ -92,20 +92,20 @@ class LockTable:
                 return resource
         return None
 
-    def take(self, owner: Owner, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
+    def acquire(self, owner: Owner, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
         """Lock all of the resources, or none and return the first that the owner cannot have."""
-        wanted = list(resources)
-        if (wrong := self.conflict(owner, wanted, exclusive)) is not None:
-            return wrong
+        requested = list(resources)
+        if (blocked := self.conflict(owner, requested, exclusive)) is not None:
+            return blocked
         mine = self._held.setdefault(owner, set())
-        for resource in wanted:
+        for resource in requested:
             lock = self._locks.setdefault(resource, _Lock())
             lock.holders[owner] = exclusive or lock.holders.get(owner, False)
             mine.add(resource)
         return None
 
     def wait(self, owner: Owner, resource: Resource, exclusive: bool = True) -> tuple[Owner, ...]:
-        """Queue a request for a resource that `take` returned. Returns the cycle that it closes, which begins with
+        """Queue a request for a resource that `acquire` returned. Returns the cycle that it closes, which begins with
         the owner; then the request is not queued. Otherwise the result is empty."""
         if owner in self._waits:
             raise ValueError(f"{owner!r} waits already")
@@ -115,11 +115,11 @@ class LockTable:
         else:
             lock.queue.append(wait)
         self._waits[owner] = resource
-        if found := self.cycle(owner):
+        if cycle := self.cycle(owner):
             self._unqueue(owner)
-        return found
+        return cycle
 
-    def give_up(self, owner: Owner) -> list[Owner]:
+    def withdraw(self, owner: Owner) -> list[Owner]:
         """Withdraw the owner's request. Returns the owners whose requests are granted instead."""
         resource = self._waits.get(owner)
         if resource is None:
@@ -138,7 +138,7 @@ class LockTable:
 
     def release(self, owner: Owner) -> list[Owner]:
         """Release everything of the owner. Returns the owners whose requests are granted."""
-        granted = self.give_up(owner)
+        granted = self.withdraw(owner)
         for resource in self._held.pop(owner, ()):
             lock = self._locks[resource]
             del lock.holders[owner]
@@ -158,9 +158,9 @@ class LockTable:
         lock = self._locks[resource]
         at = next(n for n, w in enumerate(lock.queue) if w.owner == owner)
         exclusive = lock.queue[at].exclusive
-        found = [h for h, own in lock.holders.items() if h != owner and (exclusive or own)]
-        found += [w.owner for w in list(lock.queue)[:at] if exclusive or w.exclusive]
-        return list(dict.fromkeys(found))
+        blockers = [h for h, own in lock.holders.items() if h != owner and (exclusive or own)]
+        blockers += [w.owner for w in list(lock.queue)[:at] if exclusive or w.exclusive]
+        return list(dict.fromkeys(blockers))
 
     # ---------------------------------------------------------------- inside
     @staticmethod

@@ -40,9 +40,9 @@ class GraphPlanner(Protocol):
     def add_view(self, view: ViewDef) -> None: ...
 
     def try_view(self, view: ViewDef) -> None:
-        """Make the nodes of a view that `take_out` removes again."""
+        """Make the nodes of a view that `remove_trial_view` removes again."""
 
-    def take_out(self, name: str) -> None: ...
+    def remove_trial_view(self, name: str) -> None: ...
 
     def drop_view(self, name: str) -> None: ...
 
@@ -118,7 +118,7 @@ class ProgramChanges:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
         left_out = dict(self.left_out)
-        found = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
+        indexed = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
                  for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         several = self._engine.shards is not None
@@ -131,7 +131,7 @@ class ProgramChanges:
             self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
-            self._refuse_lost_lookups(steps, found)
+            self._refuse_lost_lookups(steps, indexed)
             self._commit(steps, commit)
         except InvariantViolation:
             raise
@@ -173,13 +173,13 @@ class ProgramChanges:
             shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
 
     def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
-        gone = [s.table for s in steps if isinstance(s, packets.DropTable)]
-        for name in gone:
+        dropped = [s.table for s in steps if isinstance(s, packets.DropTable)]
+        for name in dropped:
             self._store.drop_table(name)
         try:
             commit()
         except Exception:
-            for name in reversed(gone):
+            for name in reversed(dropped):
                 self._store.keep_table(name)
             raise
 
@@ -190,8 +190,8 @@ class ProgramChanges:
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these steps, or if that fails one by one. Returns the views that cannot be made."""
-        whole = self._noted_change(steps) is None
-        if whole:
+        all_made = self._noted_change(steps) is None
+        if all_made:
             self._catch_up()
             return []
         self._engine.saved = None
@@ -329,14 +329,14 @@ class ProgramChanges:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int, pieces: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
+    def once(self, view: Any, rows: int, remote: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
              ) -> tuple[Any, Node, OneShot]:
         """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
-        rows. `pieces`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
+        rows. `remote`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
-        if pieces is not None:
-            return view, top, RemoteOneShot(self._engine, rows, texts, pieces, own)
+        if remote is not None:
+            return view, top, RemoteOneShot(self._engine, rows, texts, remote, own)
         return view, top, OneShot(self._engine, twins, rows, own, texts)
 
     def _refuse_outdated(self, view: Any) -> None:

@@ -85,18 +85,18 @@ class Commits:
 
     def work_out(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)
-        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
-        return Done(body.request, found, found.result.error)
+        effect = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
+        return Done(body.request, effect, effect.result.error)
 
     def met(self, body: FindConflicts) -> Done:
-        found: list[tuple[bytes, ...] | SqlError] = []
+        conflicts: list[tuple[bytes, ...] | SqlError] = []
         for statement, unique in body.statements:
             try:
                 self._refuse_altered(statement, unique)
-                found.append(self._store.met(statement, self._engine.work, body.within))
+                conflicts.append(self._store.met(statement, self._engine.work, body.within))
             except SqlError as error:
-                found.append(SqlError(error.code, error.state, error.message))
-        return Done(body.request, tuple(found))
+                conflicts.append(SqlError(error.code, error.state, error.message))
+        return Done(body.request, tuple(conflicts))
 
     def _refuse_altered(self, statement: Statement, unique: Unique) -> None:
         table = self._store.tables().get(statement.table)
@@ -104,11 +104,12 @@ class Commits:
             raise view_changed(table.name)
 
     def check_unique(self, body: CheckUnique) -> Done:
-        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came), body.within)
+        self._store.check_unique(body.table, tuple(body.removed), tuple(body.added), body.within)
         return Done(body.request)
 
     def entries(self, body: UniqueEntries) -> Done:
-        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what, tuple(body.given)))
+        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what,
+                                                      tuple(body.arguments)))
 
     def page(self, body: ReadPage) -> Done:
         table = self._store.tables().get(body.table)

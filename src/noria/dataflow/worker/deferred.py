@@ -30,7 +30,7 @@ class _DeferredRequest:
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Backfill]]
-    unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
+    cancelled: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
 class DeferredRequests:
@@ -43,10 +43,11 @@ class DeferredRequests:
         self._tickets = 0
         self.questions: dict[str,
                              Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Inspect` later
-            "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
+            "built": self.until_built, "indexed": self.until_indexed,
+            "index no longer awaited": self.until_index_not_awaited,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
-            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
-            "heard": self.until_heard}
+            "awaited index": lambda e, _: self.until_index_awaited(e), "caught up": self.until_caught_up,
+            "frontier": self.until_frontier}
 
     # -------------------------------------------------------------- who waits
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
@@ -80,7 +81,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, mine))
 
-    def until_wanted(self, e: Envelope) -> packets.Packet | None:
+    def until_index_awaited(self, e: Envelope) -> packets.Packet | None:
         """Answer when an index waits for Spark's files."""
         assert isinstance(e.body, packets.Inspect)
         number = e.body.request
@@ -97,7 +98,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, list))
 
-    def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
+    def until_index_not_awaited(self, e: Envelope, ticket: str) -> packets.Packet | None:
         """Answer when the index no longer waits for files."""
         assert isinstance(e.body, packets.Inspect)
         number, builds = e.body.request, self._engine.builds
@@ -129,12 +130,12 @@ class DeferredRequests:
         done = Done(e.body.request)
         if self._peers is None:
             return done
-        there: list[Done] = []
+        answers: list[Done] = []
         writers = [int(w) for w in of.split(",") if w]
-        self._peers.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
-        return self._later(_DeferredRequest(e, done.request, lambda: next(iter(there), None), list))
+        self._peers.shards.marks.catch_up(int(depth), lambda: answers.append(done), of=writers)
+        return self._later(_DeferredRequest(e, done.request, lambda: next(iter(answers), None), list))
 
-    def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
+    def until_frontier(self, e: Envelope, argument: str) -> packets.Packet | None:
         """Answer when the effects of these messages of other workers are in the states here. At once if it is the
         only worker."""
         assert isinstance(e.body, packets.Inspect)
@@ -144,8 +145,8 @@ class DeferredRequests:
         last = [(int(w), int(n)) for w, n in (part.split(":") for part in argument.split(","))]
 
         def answer() -> Done | None:
-            heard = peers.heard()
-            return done if all(heard[w] >= n for w, n in last) else None
+            frontier = peers.frontier()
+            return done if all(frontier[w] >= n for w, n in last) else None
 
         return answer() or self._later(_DeferredRequest(e, done.request, answer, list))
 
@@ -165,7 +166,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
 
-    def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
+    def until_first_state(self, e: Envelope, node: Node) -> packets.Packet | None:
         """Answer when the node has its first state."""
         assert isinstance(e.body, packets.Bootstrap)
         number, states = e.body.request, self._engine.builds.states
@@ -216,9 +217,9 @@ class DeferredRequests:
         return [(w.envelope, reply) for w, reply in replies if reply is not None]
 
     def _reply(self, w: _DeferredRequest) -> Done | None:
-        if not self._around.unwanted(w.number):
+        if not self._around.cancelled(w.number):
             return w.answer()
-        w.unwanted()
+        w.cancelled()
         return Done(w.number, error=interrupted())
 
     # -------------------------------------------------------------- what is told of it
@@ -234,11 +235,11 @@ class DeferredRequests:
         builds = self._engine.builds
         for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
                       *builds.states.values()]:
-            told = builds.progress(build)
+            progress = builds.progress(build)
             ticket = build.ticket if isinstance(build, IndexBackfill) else ""
-            yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
-                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits,
-                   "ticket": ticket}
+            yield {"what": progress.what, "views": self._views(build), "rows": progress.done, "of": progress.total,
+                   "state": "failed" if progress.failed else "waits" if progress.waits else "runs",
+                   "why": progress.waits, "ticket": ticket}
 
     def _views(self, build: Backfill) -> list[str]:
         """The views that wait for the build. The name of a view that will replace another ends with a NUL and a

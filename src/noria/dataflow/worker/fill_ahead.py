@@ -153,7 +153,7 @@ class FillAhead:
             fill.over = True
             return 0
         pace = Pace(engine.clock, engine.processor)
-        counted = [(n.stats, n.stats.asked, n.stats.misses) for n in ancestors(node)]
+        counted = [(n.stats, n.stats.requested, n.stats.misses) for n in ancestors(node)]
         try:
             rows, after = engine.store.scan(table, fill.after, self.rows, frozenset(cols))
             self._fill(node, fill, np.ascontiguousarray(rows.columns[list(cols)]))
@@ -169,7 +169,7 @@ class FillAhead:
             return 0
         finally:
             for stats, asked, misses in counted:
-                stats.asked, stats.misses = asked, misses
+                stats.requested, stats.misses = asked, misses
         self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
         fill.rows, fill.after = fill.rows + len(rows), after
         if after is None:

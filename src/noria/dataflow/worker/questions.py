@@ -40,7 +40,7 @@ class WorkerQuestions:
         self._transactions, self._shots, self._reading, self._deferred = transactions, shots, reading, deferred
         self._peers, self._wait, self._stats = peers, wait, stats
 
-    def ask(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
+    def answer(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self._engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self._stats,

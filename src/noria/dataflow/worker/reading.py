@@ -54,14 +54,14 @@ class ViewReads:
             return packets.Rows(body.request, None, error)
         if body.fill:
             return packets.Rows(body.request, None)
-        return self._results.shown(body.request, view, body.pieces, rows, ordinal)
+        return self._results.shown(body.request, view, body.chunked, rows, ordinal)
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
         """Fill all keys that adjacent reads ask of one view with one upquery: it costs as much as one for a
         single key."""
         view = self._changes.views.get(bodies[0].view)
-        reads = [b for b in bodies if b.between is None and not self._around.unwanted(b.request)
+        reads = [b for b in bodies if b.between is None and not self._around.cancelled(b.request)
                  and view is not None and b.definition in (0, view.definition)]
         if len(reads) < 2 or view is None:
             return
@@ -86,13 +86,13 @@ class ViewReads:
     def _at_once(self, alike: packets.SameViewReads) -> Any:
         """The rows of all these reads. None if one has an error, waits for other workers' rows, or would delay
         all others."""
-        view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
+        view, cancelled = self._changes.views.get(alike.view), self._around.cancelled
         if view is None or alike.definition not in (0, view.definition):
             return None
         self._engine.work = RequestLimits(self._around.clock, alike.limit_ms // 2,
-                                          lambda: all(map(unwanted, alike.requests)), processor=self._around.processor)
-        found = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
-        return None if found is None else self._results.shown(0, view, False, *found).rows
+                                          lambda: all(map(cancelled, alike.requests)), processor=self._around.processor)
+        answer = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
+        return None if answer is None else self._results.shown(0, view, False, *answer).rows
 
     def _together(self, view: Any, keys: Callable[[], Codes]) -> tuple[Batch, Codes] | None:
         """The rows of all keys. None if each read must be answered by itself."""

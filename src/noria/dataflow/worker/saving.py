@@ -47,14 +47,14 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     Empty for one of several workers, or if a state is out of service."""
     if engine.shards is not None or len(engine.outages):
         return
-    worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
+    worth = {n for n in _of_named_views(engine) if _can_be_saved(engine, n)
              and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}
     readers = [r for r in engine.readers.values() if not r.op.adhoc and r.op.saves and has_keys(engine, r)]
     if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
     for n in engine.graph.nodes:  # its ancestors precede it, however small
-        if n in needed and _is_whole(engine, n):
+        if n in needed and _can_be_saved(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
     for n in readers:
         yield KEYS + names[n.id], 16 * n.stored.present_count(engine.reads[n]), partial(_keys_of, n)
@@ -64,7 +64,7 @@ def _keys_of(reader: Node) -> Batch:
     return Batch.of(present_keys(reader))
 
 
-def _is_whole(engine: Engine, n: Node) -> bool:
+def _can_be_saved(engine: Engine, n: Node) -> bool:
     """Whether the node has a full state that can be saved."""
     return (n.op.saves and n.full and n.readiness is NodeState.READY and n.state is not None
             and bool(n.parents) and n not in engine.builds.states)
@@ -93,7 +93,7 @@ class RestorableStates:
         """Whether the states lack rows that the tables have."""
         return bool(self.deltas)
 
-    def give(self, node: Node) -> bool:
+    def restore(self, node: Node) -> bool:
         """Restore the state of a node that has none. Returns whether it was saved."""
         if not self._states or not node.op.saves:
             return False
@@ -109,12 +109,12 @@ class RestorableStates:
         """The saved keys of partial views, by view."""
         if not any(name.startswith(KEYS) for name in self._states):
             return {}
-        names, found = names_of(self._engine, self._plan(), self._names), {}
+        names, by_view = names_of(self._engine, self._plan(), self._names), {}
         for view, reader in self._engine.readers.items():
             saved = self._states.pop(KEYS + names[reader.id], None)
             if saved is not None and (rows := saved()) is not None:
-                found[view] = rows.columns
-        return found
+                by_view[view] = rows.columns
+        return by_view
 
 
 def catch_up(engine: Engine, saved: SavedState) -> None:

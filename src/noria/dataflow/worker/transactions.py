@@ -50,7 +50,7 @@ class Transactions:
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
             messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
             messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions,
-            messages.AskKeyChanges: self._key_changes, messages.FindKeys: self._find_keys,
+            messages.ReadKeyChanges: self._key_changes, messages.FindKeys: self._find_keys,
             messages.MarkReads: self._mark_reads}
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Transactions:
 
         return self._locking(body.transaction, e, run, lambda: self._lock_definitions(body, e))
 
-    def _key_changes(self, body: messages.AskKeyChanges, e: Envelope) -> Packet:
+    def _key_changes(self, body: messages.ReadKeyChanges, e: Envelope) -> Packet:
         return Done(body.request, self._staging.key_changes(body.transaction, body.done, body.since, body.table,
                                                             body.columns))
 
@@ -151,7 +151,7 @@ class Transactions:
         return Done(body.request)
 
     def _end_wait(self, body: messages.EndWait, e: Envelope) -> Packet:
-        for owner in self._staging.locks.give_up(body.transaction):
+        for owner in self._staging.locks.withdraw(body.transaction):
             self._ready.append(self._waiting.pop(str(owner)))
         self._answer_waiting(body.transaction, body.error)
         return Done(body.request)

@@ -90,7 +90,7 @@ class Worker:
                                          lambda e, reply: self._late.append(self._reply(e, reply)))
         self.engine.held_elsewhere = store.transactions.held
         if self._peers is not None:
-            self._peers.elsewhere.deltas = self.transactions.deltas
+            self._peers.remote_scan.deltas = self.transactions.deltas
         self.shots = OneShots(self.engine, self.changes, symbols, self.around, self._peers, self._internal,
                                self._again, self._wait, self.transactions)
         self.scans = self.shots.scans
@@ -104,9 +104,9 @@ class Worker:
                           self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
-            packets.Ingest: self._taken_over(commits.ingest),
-            packets.Read: self._read_when_there, packets.Query: self.shots.add, packets.Inspect: self._questions.ask,
-            packets.NextRows: self.shots.results.ask,
+            packets.Ingest: self._after_takeover(commits.ingest),
+            packets.Read: self._read, packets.Query: self.shots.add, packets.Inspect: self._questions.answer,
+            packets.NextRows: self.shots.results.request_next,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: self._read_many,
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
@@ -135,17 +135,17 @@ class Worker:
     def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order; returns the immediate replies. A violation carries the story, which is also
         logged."""
-        with self._telling():
+        with self._with_story():
             return self._handled(envelopes)
 
     def between(self) -> list[Envelope]:
         """Run some work in turns on a worker that receives packets; returns the replies that it completed."""
         self._steps += 1
-        going, tidies = self._goes_on(), self._steps % STEPS_PER_CHECK == 0
-        if not (going or tidies or self._late or self._deferred) and self._peers is None:
+        has_work, tidies = self._has_work(), self._steps % STEPS_PER_CHECK == 0
+        if not (has_work or tidies or self._late or self._deferred) and self._peers is None:
             return []
-        with self._telling():
-            out = self._build(0, going)
+        with self._with_story():
+            out = self._build(0, has_work)
             if tidies:
                 self.hold_limit()
                 self.engine.advance()
@@ -153,11 +153,11 @@ class Worker:
             return out
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _with_story(self) -> Iterator[None]:
         try:
             yield
         except InvariantViolation as v:
-            v.story = self.engine.story.tell()
+            v.story = self.engine.story.describe()
             self.around.note(str(v))
             raise
 
@@ -167,7 +167,7 @@ class Worker:
         self.engine.outages.retry()
         for together in runs(ours):
             if isinstance(together[0].body, packets.PeerPacket):
-                self._take(together)
+                self._receive(together)
                 continue
             if len(together) > 1:
                 self._reading.prefill([e.body for e in together if isinstance(e.body, packets.Read)])
@@ -180,10 +180,10 @@ class Worker:
         self.around.began(0)
         return out
 
-    def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
-        """Work in turns; returns the replies that waited for it. `going`: as `_goes_on` returns. `budget_ms`: 0
+    def _build(self, budget_ms: int, has_work: bool) -> list[Envelope]:
+        """Work in turns; returns the replies that waited for it. `has_work`: as `_has_work` returns. `budget_ms`: 0
         on a worker that receives packets."""
-        if self._peers is None and not (going or self._late or self._deferred):
+        if self._peers is None and not (has_work or self._late or self._deferred):
             return []
         self.shots.look()
         if budget_ms:
@@ -200,7 +200,7 @@ class Worker:
         shots, lookups = self.shots, self.engine.lookups
         return {WorkClass.LOOKUPS: WorkSource(lambda: bool(lookups), self._look_up),
                 WorkClass.QUERIES: WorkSource(shots.has_fresh, shots.fresh),
-                WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.piece),
+                WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.send_chunk),
                 WorkClass.SCANS: WorkSource(shots.has_larger, shots.larger),
                 WorkClass.BUILDS: WorkSource(self._deferred.can_build, self._deferred.build),
                 WorkClass.REFILLS: WorkSource(partial(refill.has_work, self.engine), partial(refill.step, self.engine)),
@@ -216,27 +216,27 @@ class Worker:
         """The messages to other workers, with their receivers, in order."""
         return [] if self._peers is None else self._peers.outgoing()
 
-    def heard(self) -> tuple[int, ...]:
-        """The frontier (see `Peers.heard`)."""
-        return () if self._peers is None else self._peers.heard()
+    def frontier(self) -> tuple[int, ...]:
+        """The frontier (see `Peers.frontier`)."""
+        return () if self._peers is None else self._peers.frontier()
 
-    def _take(self, messages: Sequence[Envelope]) -> None:
+    def _receive(self, messages: Sequence[Envelope]) -> None:
         assert self._peers is not None
         self._grows = True
         try:
-            self._peers.take(messages)
+            self._peers.receive(messages)
         except Exception as bug:
             raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
 
-    def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
+    def _read(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
             if body.between is None:
                 self.fill_ahead.missed(body.view, 1)
             with self.engine.lookups.bounded(e):
                 return self._reading.read(body)
-        except LongLookup as wanted:
-            self.engine.lookups.wait(e, wanted)
+        except LongLookup as lookup:
+            self.engine.lookups.wait(e, lookup)
         except RemoteRowsNeeded as r:
             self._wait(r, e)
         return None
@@ -247,14 +247,14 @@ class Worker:
         return self._reading.many(body, lambda r: self._again(replace(e, body=r)))
 
     def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
-              pieces: RemoteTableReads | None = None) -> None:
-        """Run the request again when other workers' rows have arrived. `pieces`: those it has received."""
+              remote: RemoteTableReads | None = None) -> None:
+        """Run the request again when other workers' rows have arrived. `remote`: those it has received."""
         assert self._peers is not None
         number = number_of(e)
         self._peers.shards.waiting.wait(
             r, number, lambda: self._again(e, run),
             lambda error: self._late.append(self._reply(e, error_reply(e, error))),
-            unwanted=lambda: self.around.unwanted(number), held=nothing if pieces is None else pieces.held)
+            cancelled=lambda: self.around.cancelled(number), held=nothing if remote is None else remote.held)
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
@@ -263,7 +263,9 @@ class Worker:
         if (reply := self._answered(e, run)) is not None:
             self._late.append(self._reply(e, reply))
 
-    def _taken_over(self, change: Callable[[Any, Envelope], packets.Done]) -> Callable[[Any, Envelope], packets.Done]:
+    def _after_takeover(self, change: Callable[[Any, Envelope], packets.Done]
+                        ) -> Callable[[Any, Envelope], packets.Done]:
+        """A handler that marks views of earlier lives as dead before it makes the change."""
         def made(body: Any, e: Envelope) -> packets.Done:
             self.engine.views.take_over()
             return change(body, e)
@@ -277,7 +279,7 @@ class Worker:
         if self._peers is None:
             return commit(body, e)
         sent = -1 if self.store.applied() >= (e.epoch, e.seq) else self._peers.sent
-        return replace(commit(body, e), told=self._peers.told(sent))
+        return replace(commit(body, e), recipients=self._peers.recipients(sent))
 
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
@@ -285,7 +287,7 @@ class Worker:
         if why := wrong(e.body):
             return error_reply(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
-        if type(e.body) in _READS and self.around.unwanted(number):
+        if type(e.body) in _READS and self.around.cancelled(number):
             return error_reply(e, interrupted())
         self.around.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
@@ -293,7 +295,7 @@ class Worker:
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
         unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
-        self.engine.work = RequestLimits(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
+        self.engine.work = RequestLimits(self.around.clock, limit_ms, partial(self.around.cancelled, number), nbytes,
                                          state_bytes=self.around.state_bytes, unforeseen=unforeseen,
                                          processor=self.around.processor)
         try:
@@ -336,17 +338,17 @@ class Worker:
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         """Do deferrable work: memory limit, clock of reads, dropped data on disk and in memory, builds. Returns
         the replies that waited for it, and whether more is left."""
-        with self._telling():
+        with self._with_story():
             if self._grows:
                 self.hold_limit()
             self.engine.outages.retry()
-            self._grows = going = self._goes_on()
+            self._grows = has_work = self._has_work()
             self.engine.advance()
             untidy = [self.store.tidy(), leaving.give_back(), self.engine.views.tidy()]
-            replies = self._build(budget_ms, going)
-            return replies, any(untidy) or self._goes_on()
+            replies = self._build(budget_ms, has_work)
+            return replies, any(untidy) or self._has_work()
 
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether any work in slices is left."""
         return bool(self.shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine)
                     or self.fill_ahead.has_work())
@@ -371,7 +373,7 @@ class Worker:
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
-        if isinstance(body, packets.Inspect) and body.what in ("caught up", "heard"):
+        if isinstance(body, packets.Inspect) and body.what in ("caught up", "frontier"):
             self.engine.views.take_over()  # a session that waited must not read views of an earlier life
         if isinstance(body, packets.Inspect) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
@@ -432,7 +434,7 @@ class Worker:
         if node not in self.engine.builds.states:  # else it was sent twice
             rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
             self.engine.bootstrap(node, rows)
-        return self._deferred.until_whole(e, node)
+        return self._deferred.until_first_state(e, node)
 
     # -------------------------------------------------------------- reads and questions
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:

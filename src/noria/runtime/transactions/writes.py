@@ -28,7 +28,7 @@ from weakref import WeakSet
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
 from noria.core.statements import Move, Statement, StatementEffect, WriteResult
-from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
+from noria.dataflow.messages.packets import Done, Packet, Recipients, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, gave_up
@@ -71,11 +71,11 @@ class RoutedWrites:
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
-            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
+            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().recipients})
         if GroupCommits.takes(placed) and not once:
             batched = self._begin_in_batch(placed)
             return batched, lambda: self._wrote(placed, *self._unless_given_up(batched))
-        told: dict[int, Told] = {}
+        told: dict[int, Recipients] = {}
         whole = asyncio.ensure_future(self._whole({w: (part,) for w, part in parts.items()}, told, once))
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._wrote(placed, self._unless_given_up(whole), told)
@@ -101,17 +101,17 @@ class RoutedWrites:
         if len(parts) == 1:
             ((worker, own),) = parts.items()
             one = self._links[worker].submit(Write(own, once=once))
-            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().told})
-        told: dict[int, Told] = {}
+            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().recipients})
+        told: dict[int, Recipients] = {}
         whole = asyncio.ensure_future(self._whole(parts, told, once))
         whole.add_done_callback(self._ended_whole)
         return whole, lambda: self._together_wrote(self._unless_given_up(whole), told)
 
-    def _together_wrote(self, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+    def _together_wrote(self, results: Sequence[WriteResult], told: Mapping[int, Recipients]) -> Wrote:
         wrong = next((r for r in results if r.error is not None), None)
         return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(told))
 
-    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Told], once: str
+    async def _whole(self, parts: Mapping[int, tuple[Statement, ...]], told: dict[int, Recipients], once: str
                      ) -> list[WriteResult]:
         """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
@@ -153,7 +153,7 @@ class RoutedWrites:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], told: Mapping[int, Told]) -> Wrote:
+    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], told: Mapping[int, Recipients]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(told))
 
     def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:

@@ -119,8 +119,8 @@ class HostedWorker(Protocol):
     def outgoing(self) -> list[tuple[int, Envelope]]:
         """With several workers: the messages to others."""
 
-    def heard(self) -> tuple[int, ...]:
-        """With several workers: the frontier (`Peers.heard`)."""
+    def frontier(self) -> tuple[int, ...]:
+        """With several workers: the frontier (`Peers.frontier`)."""
 
     def checkpoint(self) -> None:
         """Called in each turn: begin a checkpoint for the next life if it is due."""
@@ -373,7 +373,7 @@ class WorkerLoop:
 
     def _send(self, replies: Sequence[Envelope]) -> None:
         if self._heard is not None:
-            self._heard(self._worker.heard())
+            self._heard(self._worker.frontier())
         self._line.send(replies)
         if self._mesh is not None:
             self._mesh.send(self._worker.outgoing())

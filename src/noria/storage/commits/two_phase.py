@@ -147,10 +147,10 @@ class Participant:
         with self._looking(statement.table, work, within, True) as stage:
             return moving.met(stage, statement, self._symbols)
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
                      ) -> None:
         with self._looking(table, None, within, True) as stage:
-            moving.check_unique(stage, gone, came)
+            moving.check_unique(stage, removed, added)
 
     def _looking(self, table: str, work: RequestLimits | None, within: Part | None, reserves: bool = False
                  ) -> AbstractContextManager[TableStage]:

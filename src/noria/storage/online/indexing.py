@@ -189,7 +189,7 @@ class RocksIndexBuild:
                 self._noted = None
                 self._stop_observing()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the build and drop its family."""
         if self._begun:
             self._table.building.remove(self.index)
@@ -212,5 +212,5 @@ def run_all_slices(build: RocksIndexBuild, rows: int, between: Callable[[], obje
         while not build.step(rows):
             between()
     except BaseException:
-        build.give_up()
+        build.abandon()
         raise

@@ -91,7 +91,7 @@ class RowCheck(CommitObserver, Protocol):
     def again(self) -> None:
         """Restart at the first row."""
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the check."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from dataflow.engine_rig import Rig
 from dataflow.ops.played import over_one, plays
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.graph.story import told
+from noria.dataflow.graph.story import format_event
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.ops.stateful.top import Top
 from noria.plan import mir
@@ -39,7 +39,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     key = (1,) * len(group)
     assert shown(r, key) == rows[:20]
     events: list[str] = []
-    r.engine.trace = lambda *event: events.append(told(r.engine.symbols, *event))
+    r.engine.trace = lambda *event: events.append(format_event(r.engine.symbols, *event))
     for _ in range(200):  # always the first one goes
         r.write([("t", rows.pop(0), -1)])
     r.write([("t", (1_000, 1, -1), 1)])

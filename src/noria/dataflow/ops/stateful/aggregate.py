@@ -32,7 +32,7 @@ from noria.dataflow.ops.stateful.stateful import Stateful
 from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Dirty, Groups, Spec
 
-WHOLES = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
+COMBINED_BY = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
           gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the parts' values
 
 
@@ -68,13 +68,13 @@ class Aggregate(Stateful):
         return by_groups(inputs[0], self.group, {c: i for i, c in enumerate(self.group)})
 
     def in_parts(self) -> tuple[Aggregate, Aggregate] | None:
-        if self._fails or any(s.kind not in WHOLES for s in self._specs):
+        if self._fails or any(s.kind not in COMBINED_BY for s in self._specs):
             return None
         first = len(self.group)
-        wholes = [Spec(WHOLES[s.kind], c, 1 if WHOLES[s.kind] == gk.SUM else s.factor)
+        combined = [Spec(COMBINED_BY[s.kind], c, 1 if COMBINED_BY[s.kind] == gk.SUM else s.factor)
                   for c, s in enumerate(self._specs, first)]
         return (Aggregate(self._fields, self.group, self._specs, f"{self._text} of each worker", stays=True),
-                Aggregate(self._fields, range(first), wholes, f"{self._text} of all workers"))
+                Aggregate(self._fields, range(first), combined, f"{self._text} of all workers"))
 
     def looks_at(self, node: Node) -> frozenset[int]:
         return frozenset((*self.group, *(s.column for s in self._specs)))
@@ -109,7 +109,7 @@ class Aggregate(Stateful):
         _groups(node).table.apply(rows)
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return self.whole(engine, node, iter(inputs))
+        return self.recompute_sliced(engine, node, iter(inputs))
 
     def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
@@ -136,18 +136,18 @@ class Aggregate(Stateful):
             rows = engine.everything(node.parents[0])
             return _groups(node).refill(dirty, rows)
         rest = np.ones(dirty.keys.shape[1], np.bool_)
-        found: list[Batch] = []
+        matched: list[Batch] = []
         for cols in [tuple(range(len(self.group)))] if node.full else node.indexes:
             keys = np.ascontiguousarray(dirty.keys[list(cols)])
-            here = rest if node.full else rest & ~_groups(node).table.missing(cols, keys)
-            if here.any():
+            present = rest if node.full else rest & ~_groups(node).table.missing(cols, keys)
+            if present.any():
                 up = tuple(self.group[c] for c in cols)
-                groups = np.ascontiguousarray(dirty.keys[:, here])
-                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), MissMode.FILL)
-                found.append(_groups(node).only(rows, groups))
-                rest = rest & ~here
+                groups = np.ascontiguousarray(dirty.keys[:, present])
+                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, present], axis=1), MissMode.FILL)
+                matched.append(_groups(node).only(rows, groups))
+                rest = rest & ~present
         engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
-        return _groups(node).refill(dirty, concat(found, node.parents[0].width))
+        return _groups(node).refill(dirty, concat(matched, node.parents[0].width))
 
 
 class _SlicedGroups:

@@ -30,7 +30,7 @@ from noria.dataflow.graph.nodes import (
     UpstreamReader,
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
-from noria.dataflow.ops.stateful.gate import Gate, KeyScan, WholeScan
+from noria.dataflow.ops.stateful.gate import Gate, KeyScan, UnslicedScan
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 from noria.state.rows.table import Table
 
@@ -81,7 +81,7 @@ class Base(Stateful):
 
     def gate(self, node: Node) -> Gate:
         """A scan in key order; without a primary key rows have no position, so all pass at once."""
-        return Gate(node, KeyScan(node, lambda: self.table.name) if self.table.primary_key else WholeScan(node))
+        return Gate(node, KeyScan(node, lambda: self.table.name) if self.table.primary_key else UnslicedScan(node))
 
     def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
         return ReadAhead(node, cols, lambda: self.table)
@@ -119,14 +119,14 @@ class Base(Stateful):
 
     def _fill(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.missing(cols, keys)
-        node.stats.asked += keys.shape[1]
+        node.stats.requested += keys.shape[1]
         if not miss.any():
             return
-        wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
-        node.stats.misses += wanted.shape[1]
-        rows, _ = self.lookup(engine, node, cols, wanted)
-        node.stored.fill(cols, wanted, rows)
-        engine.note("reads", node, cols, wanted, lambda: " from disk")
+        missing = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        node.stats.misses += missing.shape[1]
+        rows, _ = self.lookup(engine, node, cols, missing)
+        node.stored.fill(cols, missing, rows)
+        engine.note("reads", node, cols, missing, lambda: " from disk")
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         after: bytes | None = None

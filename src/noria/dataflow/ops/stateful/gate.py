@@ -155,7 +155,7 @@ class PartScan:
         return passed
 
 
-class WholeScan:
+class UnslicedScan:
     """The scan of an input that cannot be read in parts: it reads all rows at once."""
 
     def __init__(self, source: Node):

@@ -19,7 +19,7 @@ from noria.dataflow.graph.nodes import (
     UpstreamReader,
 )
 from noria.dataflow.graph.protocols import State
-from noria.dataflow.ops.stateful.gate import Gate, PartScan, WholeScan
+from noria.dataflow.ops.stateful.gate import Gate, PartScan, UnslicedScan
 from noria.state.rows.table import Table
 
 
@@ -48,7 +48,7 @@ class Stateful(Operator):
         return len(node.stored) if node.full else 0
 
     def gate(self, node: Node) -> Gate:
-        return Gate(node, PartScan(node) if self.parted else WholeScan(node))
+        return Gate(node, PartScan(node) if self.parted else UnslicedScan(node))
 
     def everything(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()

@@ -130,8 +130,8 @@ class Top(Stateful):
         """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
         are kept."""
         groups = distinct(self._group_keys(engine, rows))
-        here = self._covered(node, groups)
-        kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
+        covered = self._covered(node, groups)
+        kept, fresh = np.ascontiguousarray(groups[:, covered]), np.ascontiguousarray(groups[:, ~covered])
         parts = [self.head(engine, self._only(engine, rows, fresh))]
         if kept.shape[1]:
             parts.append(self._stored(engine, node, kept))
@@ -255,16 +255,16 @@ class Top(Stateful):
         if not self.group:
             rows = engine.first_rows(parent, self.order, self.most)
             return engine.everything(parent) if rows is None else rows
-        rest, found = np.ones(groups.shape[1], np.bool_), []
+        rest, matched = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
-            here = rest if node.full else rest & ~node.stored.missing(cols, keys)
-            if here.any():
-                wanted = distinct(np.ascontiguousarray(keys[:, here]))
-                rows = engine.fetch(parent, cols, wanted, MissMode.FILL)[0]
-                found.append(self._only(engine, rows, np.ascontiguousarray(groups[:, here])))
-                rest = rest & ~here
-        return concat(found, node.width)
+            present = rest if node.full else rest & ~node.stored.missing(cols, keys)
+            if present.any():
+                present_keys = distinct(np.ascontiguousarray(keys[:, present]))
+                rows = engine.fetch(parent, cols, present_keys, MissMode.FILL)[0]
+                matched.append(self._only(engine, rows, np.ascontiguousarray(groups[:, present])))
+                rest = rest & ~present
+        return concat(matched, node.width)
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.shown(engine, inputs[0])

@@ -65,9 +65,9 @@ class GroupConcat(PerGroup):
         texts = pc.binary_join(lists, pa.scalar(self._separator, pa.large_string()))
         out = np.full(groups, NULL_CODE, np.int64)
         out[wrong] = ERROR_CODE
-        told = np.flatnonzero((np.diff(ends) > 0) & (out != ERROR_CODE))
+        with_text = np.flatnonzero((np.diff(ends) > 0) & (out != ERROR_CODE))
         long = pc.greater(pc.binary_length(texts), MAX_TEXT_BYTES).to_numpy(zero_copy_only=False)
         out[long] = ERROR_CODE
-        told = told[~long[told]]
-        out[told] = engine.symbols.intern_many(texts.take(pa.array(told)))
+        with_text = with_text[~long[with_text]]
+        out[with_text] = engine.symbols.intern_many(texts.take(pa.array(with_text)))
         return out

@@ -314,10 +314,10 @@ class Join(Operator):
         now, whose = engine.fetch(node.parents[0], self.keys[0], keys,
                                   MissMode.FILL if node.full_below else MissMode.STORED)
         before = now if left is None else self._without(engine, now, left, keys)
-        asked = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
-        if not len(asked):
+        affected = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
+        if not len(affected):
             return out
-        keys = np.ascontiguousarray(keys[:, asked])
+        keys = np.ascontiguousarray(keys[:, affected])
         rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, MissMode.FILL)
         # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
@@ -390,8 +390,8 @@ class Join(Operator):
                   ) -> tuple[Batch, Codes]:
         folds = [node.fields[c].type.folds for c in cols]
         have = folded_keys(engine.symbols, folds, out.columns[list(cols)])
-        want = folded_keys(engine.symbols, folds, keys)[:, ordinal]
-        ok = (have == want).all(axis=0)
+        requested = folded_keys(engine.symbols, folds, keys)[:, ordinal]
+        ok = (have == requested).all(axis=0)
         return out.where(ok), ordinal[ok]
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:

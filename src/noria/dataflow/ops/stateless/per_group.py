@@ -109,11 +109,11 @@ class PerGroup(Operator):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         (need,) = self.needs(node, cols)
-        wanted = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
-        groups = distinct(np.ascontiguousarray(wanted[[i for i, c in enumerate(cols) if c in self._in]]))
+        requested = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
+        groups = distinct(np.ascontiguousarray(requested[[i for i, c in enumerate(cols) if c in self._in]]))
         out = self.of(engine, engine.fetch(node.parents[0], need.cols, groups, mode)[0])
         have = folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], out.columns[list(cols)])
-        ordinal, row = probe.pairs(wanted, np.ascontiguousarray(have))
+        ordinal, row = probe.pairs(requested, np.ascontiguousarray(have))
         return out.take(row), ordinal
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
@@ -128,9 +128,9 @@ def _without(rows: Batch, delta: Batch) -> Batch:
     met, first = np.unique(which, return_index=True)
     weights = rows.weights.copy()
     weights[at[first]] -= delta.weights[met]
-    gone = np.ones(len(delta), np.bool_)
-    gone[met] = False
-    before = concat([Batch(rows.columns, weights), delta.where(gone).negated()], rows.width)
+    removed = np.ones(len(delta), np.bool_)
+    removed[met] = False
+    before = concat([Batch(rows.columns, weights), delta.where(removed).negated()], rows.width)
     if len(before) and int(before.weights.min()) < 0:  # equal rows in several places, or a group stored in part
         before = netted(before)
     return before.where(before.weights > 0)

@@ -97,8 +97,8 @@ class Project(Stateless):
         for i, c in enumerate(cols):
             if c in self._constants:
                 both = np.stack([keys[i], self._constant(engine, c, keys.shape[1])])
-                have, want = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
-                ok &= have == want
+                have, constant = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
+                ok &= have == constant
         return ok
 
     def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
