@@ -1,12 +1,12 @@
 """Determines when a worker has received everything that others had committed, for reads of a session's own
 writes.
 
-A `Marker` is a message in the same channels as updates. So the worker that answers one has sent all results of its
-earlier ticks, and whoever receives the answer has them. Rows pass as many exchanges as their path through the
-graph has. So a worker that receives a mark of depth d first catches up with depth d itself.
+A `Marker` is a message in the same channels as updates. So a worker that answers one has sent all results of its
+earlier ticks before the answer. Rows pass as many exchanges as their path through the graph has. So a worker that
+receives a mark of depth d first catches up with depth d itself.
 
-Keeps true: let a change be committed before `catch_up(d)`. When that is answered, this worker's states have every
-effect of the change beyond at most d exchanges. A state that lost a worker's rows is whole again by then.
+Keeps true: let a change be committed before `catch_up(d)`. When `catch_up` calls `then`, this worker's states have
+every effect of the change beyond at most d exchanges. A state that lost a worker's rows is complete again by then.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class FrontierRequests:
     """The marks that this worker has sent and answers.
 
     `send`: appends a message to the channel to a worker. `park`: calls its second argument, between ticks, once
-    the first returns True. `first`: marks of this life have greater numbers. `complete`: whether no state lacks rows
-    of a lost worker.
+    the first returns True. `first`: marks of this life have greater numbers. `complete`: returns whether no state
+    lacks rows of a lost worker.
     """
 
     def __init__(self, others: list[int], send: Callable[[int, Message], None],
@@ -57,6 +57,7 @@ class FrontierRequests:
             self._send(w, Marker(self._next, depth - 1))
 
     def serve(self, sender: int, mark: Marker) -> None:
+        """Answer a mark when this worker has caught up to its depth."""
         self.catch_up(mark.depth, lambda: self._send(sender, MarkerReply(mark.number)), sender)
 
     def answered(self, sender: int, answer: MarkerReply) -> None:

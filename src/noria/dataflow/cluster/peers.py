@@ -1,5 +1,4 @@
-"""The channels of a worker to its peers: makes ticks and answers of received messages, and collects messages to
-send.
+"""The channels of a worker to its peers: handles received messages by ticks and answers, and collects messages to send.
 
 Keeps true: the messages of one worker are handled in the order in which it sent them. Adjacent updates become one
 tick; every other message is handled alone (rule R1).
@@ -52,7 +51,7 @@ NOBODY = 0  # the request number of a `MarkerReply` that answers no mark
 
 
 class Peers:
-    """This worker's end of all channels. `version`: of the program here. `sent`: the number of messages sent in
+    """This worker's end of all channels. `version`: of this worker's program. `sent`: the number of messages sent in
     this life; message numbers increase through all lives."""
 
     def __init__(self, engine: Engine, epoch: int, worker: int, workers: int, incarnation: int):
@@ -77,12 +76,12 @@ class Peers:
         return sent
 
     def recipients(self, sent: int) -> tuple[tuple[int, int], ...]:
-        """The workers that were sent messages after the first `sent` ones, with the number of the last message to
+        """The workers to which messages were sent after the first `sent` ones, with the number of the last message to
         each. -1: all workers."""
         return tuple((w, max(last, self._life + 1)) for w, last in self._last.items() if last > self._life + sent)
 
     def frontier(self) -> tuple[int, ...]:
-        """The frontier: for each peer, the number of the last message whose effects are in the states here. Zeros
+        """The frontier: for each peer, the number of the last message whose effects this worker's states have. Zeros
         while rows of a lost worker are missing."""
         return tuple(self._received) if self.shards.lost_nothing() else (0,) * len(self._received)
 

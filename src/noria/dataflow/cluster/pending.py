@@ -1,8 +1,8 @@
 """Gatherings of rows from other workers, and the requests that wait for them (used by `exchanges.py`).
 
 Keeps true: waiting requests continue between ticks, oldest first among those that can. A request does not wait
-for rows that will not arrive. A request whose keys are evicted again and again is recognised
-(`PendingRequests.waits_too_often`). The cost of a step does not depend on the number of waiting requests.
+for rows that will not arrive. `PendingRequests.waits_too_often` reports a request whose keys are evicted again and
+again. The cost of a step does not depend on the number of waiting requests.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twic
 class Gather:
     """One gathering: distinct missing keys of one index of an exchange, folded, of shape (key columns, keys).
 
-    `requested`: for each worker asked, which keys. `answered`: which of these it has sent, in `received`. `voids`: how
-    often an eviction at the sender made an answer void before the others arrived. `error`: why the rows cannot be
-    had. `then`: called when it is over.
+    `requested`: the keys that each worker must send. `answered`: which of these it has sent; the rows are in
+    `received`. `voids`: how often an eviction at the sender made an answer void before the others arrived. `error`: why
+    the rows will not arrive. `then`: called when it is over.
 
-    Without `cols` all rows are gathered, and pieces are added to the state on arrival. `lost`: then, for an
+    Without `cols` all rows are gathered, and chunks are added to the state on arrival. `lost`: then, for an
     existing full state, the workers whose rows in it may be stale.
     """
 
@@ -59,6 +59,7 @@ class Gather:
             yield from rows.columns
 
     def complete(self) -> bool:
+        """Whether all requested workers have answered."""
         return all((self.answered[w] >= mask).all() for w, mask in self.requested.items())
 
 
@@ -156,8 +157,8 @@ def nothing() -> Iterable[Codes]:
 
 @dataclass(frozen=True)
 class _ParkedRequest:
-    """A continuation that runs between ticks. `requester`: the worker it serves. `whose`: the waiting request.
-    `held`: its text ids; other numbers may be among them."""
+    """A function that continues a request between ticks. `requester`: the worker it serves. `whose`: identifies the
+    request. `held`: its text ids; other numbers may be among them."""
 
     run: Callable[[], None]
     requester: int
@@ -183,7 +184,7 @@ class PendingRequests:
 
     def wait(self, remote: RemoteRowsNeeded, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
              requester: int = -1, cancelled: Callable[[], bool] | None = None, held: Held = nothing) -> None:
-        """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they cannot be had.
+        """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they will not arrive.
 
         `run` is also called if the request is cancelled, some steps later if many wait. `whose`: identifies the
         request each time it waits. `held`: its text ids.
@@ -216,8 +217,8 @@ class PendingRequests:
         look()
 
     def waits_too_often(self) -> bool:
-        """Whether a request has waited more than MOST_WAITS times: its keys are evicted before it has all of
-        them."""
+        """Whether a request has waited more than MOST_WAITS times: its keys are evicted before all of them have
+        arrived."""
         return bool(self._too_often)
 
     def _forget(self, whose: Hashable) -> None:

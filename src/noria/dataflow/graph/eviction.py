@@ -1,6 +1,6 @@
-"""Eviction with its cascade: whatever derives from an evicted key is evicted too (section 4.2; rules R7 to R9).
+"""Eviction with its cascade: all keys that derive from an evicted key are evicted too (section 4.2; rules R7 to R9).
 
-Keeps true: HOLE-CLOSED. Dependent keys are found before any key is dropped, along the dependencies that the
+Keeps true: HOLE-CLOSED. `evict` determines the dependent keys before it drops any key, along the dependencies that the
 layout recorded for each index.
 """
 

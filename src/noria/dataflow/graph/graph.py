@@ -27,7 +27,7 @@ class Graph:
         return node
 
     def move(self, leaf: Node, parents: Sequence[Node]) -> None:
-        """Give a leaf other parents. It is the last node afterwards."""
+        """Replace the parents of a leaf. The leaf is the last node afterwards."""
         self.remove(leaf)
         leaf.parents = tuple(parents)
         self.nodes.append(leaf)

@@ -38,7 +38,7 @@ class Layout:
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
     pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
     ranged: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))  # read by ranges
-    findable: set[tuple[Node, Columns]] = field(default_factory=set)  # by what stored rows of nodes are found
+    findable: set[tuple[Node, Columns]] = field(default_factory=set)  # stored rows and their columns
 
 
 def plan(nodes: Iterable[Node], readers: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
@@ -158,8 +158,8 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
-    """Require that stored rows of n can be found by cols, whether their keys are present or not. A node that
-    several paths reach is planned once."""
+    """Require an index by cols over the stored rows of n, whether their keys are present or not. A node on several
+    paths is planned once."""
     cols = tuple(dict.fromkeys(cols))
     if (n, cols) in out.findable:
         return

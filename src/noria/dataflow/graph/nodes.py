@@ -37,7 +37,7 @@ class Untraceable(Exception):
 
 
 class RemoteRows(Protocol):
-    """Rows that other workers were asked for. `over`: all are here, or `error` says why they cannot be had. `then`:
+    """Requested rows of other workers. `over`: all rows have arrived, or `error` is the reason why none will. `then`:
     functions to call when it is over."""
 
     over: bool
@@ -64,8 +64,8 @@ class MissMode(Enum):
 
 @dataclass(frozen=True)
 class ParentPull:
-    """A pull by some columns asks parent `port` for `cols`. `primary`: of a join, the port that the pull reads
-    first; None for other operators. `find`: stored rows of that parent must also be found by these columns."""
+    """A pull by some columns pulls `cols` from parent `port`. `primary`: of a join, the port that the pull reads
+    first; None for other operators. `find`: that parent's stored rows must have an index by these columns, too."""
 
     port: int
     cols: Columns
@@ -211,7 +211,7 @@ class Operator:
         raise NotImplementedError
 
     def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        """What a pull by output columns asks of the parents. Raises Untraceable if it cannot be planned."""
+        """The pulls from the parents that a pull by output columns needs. Raises Untraceable if there is no plan."""
         raise NotImplementedError
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
@@ -297,7 +297,7 @@ class Operator:
         raise NotImplementedError
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        """The operator applied to whole relations, without state. `validate` compares states with it."""
+        """The operator applied to complete relations, without state. `validate` compares states with it."""
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful/stateful.py`)
@@ -343,7 +343,7 @@ class Operator:
         raise NotImplementedError
 
     def forget(self, engine: GraphRuntime, node: Node) -> None:
-        """Drop the whole state: all keys of a partial one are missing then, and a full one must be built again."""
+        """Drop all rows of the state: then all keys of a partial state are missing, and a full state must be rebuilt."""
         raise NotImplementedError
 
 
@@ -386,7 +386,7 @@ class DependentIndex(NamedTuple):
 
 
 class NodeState(Enum):
-    """Whether a node takes part in ticks, and what it waits for otherwise."""
+    """Whether ticks update a node, and what it waits for otherwise."""
 
     NEW = "new"  # made, and not yet settled
     READY = "ready"
@@ -421,7 +421,7 @@ class Node:
     state: State | None = None
     live: bool = False  # whether it has been ready
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
-    inert: bool = False  # takes part in no tick until it can be built
+    inert: bool = False  # no tick updates it until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
     parts: Parts = ONE
     thin: bool = False  # of an exchange: whether it stores answers only until they are used

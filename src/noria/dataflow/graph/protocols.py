@@ -1,4 +1,4 @@
-"""Protocols by which the pure data-flow uses the world: base tables on disk and published views.
+"""Protocols through which the pure data-flow uses base tables on disk and published views.
 
 `storage/` (RocksDB) and `views/` (shared memory) implement them; tests use dictionaries. Key arrays have shape
 (key columns, keys) and hold raw codes. Implementations fold CI text themselves.
@@ -44,14 +44,14 @@ class IndexBuild(Protocol):
 
     def step(self, rows: int) -> bool:
         """Index the next rows. Returns True when the index is complete and in use. After an SqlError the caller
-        may continue or give up."""
+        may continue or abandon it."""
 
     @property
     def awaits(self) -> bool:
         """Whether it waits for files of Spark's tasks."""
 
     def deliver(self, files: Sequence[str]) -> None:
-        """Ingest files that were made from a checkpoint taken since it began to wait. After an SqlError it still
+        """Ingest files that were made from a checkpoint which is younger than its wait. After an SqlError it still
         waits for files."""
 
     def in_slices(self) -> None:
@@ -174,7 +174,7 @@ class BaseStore(Protocol):
     def create_table(self, table: TableDef) -> None: ...
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
-        """Give the table of this id another definition and name; the next `set_recipe` makes it durable.
+        """Replace the definition and name of the table of this id; the next `set_recipe` makes the change durable.
 
         Declared indexes are maintained from now on, and `begin_index` builds them. `fits`: the rows are known to
         fit. Otherwise, if types change, `begin_fitting` must have confirmed it: else SqlError 1412.
@@ -233,12 +233,12 @@ class BaseStore(Protocol):
                                                                                     dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
 
-        Each statement takes effect wholly or, on its SqlError, not at all. Later statements see earlier ones.
+        Each statement is applied completely or, on its SqlError, not at all. Later statements see earlier ones.
         Returns a result for each statement and the net delta of each table. A repeated (epoch, seq) changes
         nothing, and returns its first results without deltas.
 
-        `work`: checked between slices of a scan, before the commit. `group`: all statements take effect or none
-        does. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
+        `work`: checked between slices of a scan, before the commit. `group`: all statements are applied or none
+        is. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
         name that it remembers likewise.
         """
 
@@ -285,7 +285,7 @@ class BaseStore(Protocol):
                ) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, and for each row the ordinal of its key.
 
-        NULL equals NULL as in GROUP BY; joins and clients never ask for NULL. `texts`: the columns whose texts
+        NULL equals NULL as in GROUP BY; joins and clients never look NULL up. `texts`: the columns whose texts
         the caller reads; others may be NULL. None: all. `most`: the limit for a table with a primary key, beyond
         which TooManyRows is raised; 0: no limit.
         """
@@ -411,7 +411,7 @@ class ViewState(Protocol):
     """The state of one reader: rows by one key, published for lock-free readers.
 
     A key is present (its rows are complete, perhaps none) or missing; a full view has every key present.
-    `apply`, `fill` and `evict` publish each touched key atomically, whole versions only.
+    `apply`, `fill` and `evict` publish each changed key atomically: readers see complete versions only.
     """
 
     full: bool
@@ -445,7 +445,8 @@ class ViewState(Protocol):
     def end_tick(self, tick: int) -> None: ...
 
     def activate(self) -> None:
-        """Publish the first rows of a full view. Until then readers find every key missing and ask the worker."""
+        """Publish the first rows of a full view. Until then readers see every key as missing and send the worker a
+        request."""
 
     def memory(self) -> int:
         """Bytes in use, index and rows."""

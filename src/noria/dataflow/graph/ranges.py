@@ -39,8 +39,8 @@ def read(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -
 
 def read_first(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
                ) -> tuple[Batch, Codes]:
-    """As `read`, but stop when `rows` rows are found, counted from low (`descending`: from high). Keys beyond are
-    neither pulled nor filled."""
+    """As `read`, but stop after `rows` rows, counted from low (`descending`: from high). Keys beyond are neither pulled
+    nor filled."""
     parts: list[tuple[Batch, Codes]] = []
     have, target, keys = 0, rows, 0
     while have < rows and low <= high:
@@ -70,7 +70,7 @@ def _reach(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int,
 
 
 def sources(node: Node, cols: Columns) -> list[ParentPull]:
-    """What a pull by the column asks of the parents that the column derives from."""
+    """The pulls from the parents that the column derives from, which a pull by the column needs."""
     return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
 
 

@@ -1,11 +1,11 @@
 """The limits of one request on its worker: time, memory, cancellation.
 
-An engine with a `work` checks it during an upquery or a first state: before each pull and before each product of
-rows.
+An engine checks its `work`, the `RequestLimits` of the current request, during an upquery or a first state: before each
+pull and before each product of rows.
 
-Keeps true: it is checked only while every state is whole. This is so between two fills, between two slices of a
-first state, and between two slices of a scan before the commit. So an abandoned request leaves nothing half done.
-Ticks of committed writes have no `work`: they always finish.
+Keeps true: the limits are checked only while every state is consistent: between two fills, between two slices of a
+first state, and between two slices of a scan before the commit. So an abandoned request leaves no state half changed.
+Ticks of committed writes have no limits: they always finish.
 """
 
 from __future__ import annotations

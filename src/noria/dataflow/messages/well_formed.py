@@ -1,4 +1,7 @@
-"""Checks the fields of a packet that a worker relies on before it handles the packet."""
+"""Checks a packet before a worker handles it: the types and bounds of the fields on which the handler relies.
+
+Call `wrong`; an empty result means that the packet is good.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ An owner waits for one resource at a time; its statement runs again when that is
 
 Keeps true: two owners hold one resource only if both locks are shared. A request is granted in the order of its
 queue, except an owner that already holds the resource shared: it waits in front of the others. So nobody starves.
-A wait that would close a cycle of waits is never queued: `cycle` finds the cycle when it closes.
+A wait that would close a cycle of waits is never queued: `wait` returns the cycle instead.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LockTable:
 
     # ---------------------------------------------------------------- requests
     def conflict(self, owner: Owner | None, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
-        """The first resource that the owner cannot have now; None if it can have all. `owner`: None for a statement
+        """The first resource that the owner cannot lock now; None if it can lock all. `owner`: None for a statement
         that holds no locks."""
         for resource in resources:
             lock = self._locks.get(resource)
@@ -93,7 +93,7 @@ class LockTable:
         return None
 
     def acquire(self, owner: Owner, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
-        """Lock all of the resources, or none and return the first that the owner cannot have."""
+        """Lock all of the resources, or none and return the first that the owner cannot lock."""
         requested = list(resources)
         if (blocked := self.conflict(owner, requested, exclusive)) is not None:
             return blocked
@@ -165,7 +165,7 @@ class LockTable:
     # ---------------------------------------------------------------- inside
     @staticmethod
     def _fits(lock: _Lock, owner: Owner | None, exclusive: bool) -> bool:
-        """Whether no other holder stands in the way."""
+        """Whether no other holder blocks the owner."""
         return not any(holder != owner and (exclusive or own) for holder, own in lock.holders.items())
 
     def _may_have(self, lock: _Lock, owner: Owner | None, exclusive: bool) -> bool:

@@ -1,11 +1,11 @@
 """Who waits for whom, over locks of every kind: LOCK TABLES, GET_LOCK, definitions and rows.  Pure.
 
-A *party* is a session, or a transaction of no session.  It waits for one thing at a time, until all parties are gone
-that stand in its way (its *blockers*).  A wait has a function that returns them, because they change.
+A *party* is a session, or a transaction of no session.  It waits for one resource at a time, until no other party
+blocks it.  A wait has a function that returns these *blockers*, because they change.
 
 Keeps true: after `begin`, and after the victims that it returned have ended their waits, no cycle of the graph's own
-waits exists.  Only a new wait can close one: a party that does not wait may become a blocker, and closes no cycle then.
-Waits for rows are known at the workers.  `victims` looks for cycles through them, too.
+waits exists.  Only a new wait can close a cycle: a party that becomes a blocker without waiting closes none.  Waits for
+rows are known at the workers; `victims` looks for cycles through them, too.
 """
 
 from __future__ import annotations
