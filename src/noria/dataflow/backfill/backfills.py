@@ -1,11 +1,11 @@
 """First states and indexes over many rows, built in slices between other work (sections 4.5 and 5).
 
 Keeps true:
-* A node is built when all states that it derives from are whole. Until then it is *inert*: it takes part in no
-  tick, and no view over it is read.
+* A node is built when all states that it derives from are complete. Until then it is *inert*: no tick updates it,
+  and no view over it is read.
 * A partial node whose lookups need a missing index is inert until the index exists. It stores nothing, so it
   misses no delta.
-* A partial node in use that must become full stays as it is until its full state, built beside it, is whole. So
+* A partial node in use that must become full keeps its state until its full state, built beside it, is complete. So
   does a full one that lacks an index. Nodes that need the new state are *dormant* meanwhile: in no layout.
 * Nodes in use look up by existing indexes. Lookups that a new layout adds begin when their indexes exist.
 * An error in a build ends this build only.
@@ -72,15 +72,15 @@ class Backfills:
     declared: dict[tuple[str, Columns], IndexBackfill] = field(default_factory=dict)  # by table: no view needs these
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, but failed to begin
     fits: dict[int, FitCheck] = field(default_factory=dict)  # by id of the table
-    served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
+    served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges of any worker
     _turns: deque[Backfill] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
-    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that can be served here
+    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that this worker can serve
     _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
     def declare(self) -> None:
-        """Begin to build the indexes that tables declare and lack; give up those no longer declared. An index
+        """Begin to build the indexes that tables declare and lack; abandon those no longer declared. An index
         that cannot be begun (full disk, damaged table) is tried again at the next change and delays nothing else."""
         store = self.engine.store
         for (table, columns), made in list(self.declared.items()):
@@ -191,12 +191,12 @@ class Backfills:
 
 
     def serve(self, serving: BackfillSender) -> None:
-        """Schedule the rows that a worker has asked for."""
+        """Schedule the rows that a worker has requested."""
         self.served.append(serving)
         self._turns.append(serving)
 
     def serve_no_more(self, stays: Callable[[BackfillSender], bool]) -> None:
-        """Stop serving requests, except those that `stays` accepts."""
+        """Stop serving requests, except those for which `stays` returns True."""
         for s in [s for s in self.served if not stays(s)]:
             self.served.remove(s)
             self._turns.remove(s)
@@ -208,7 +208,7 @@ class Backfills:
             build.anew(self.engine)
 
     def arrived(self, node: Node, rows: Batch) -> bool:
-        """Add rows owned here to the full state of an exchange. Returns whether it wants more."""
+        """Add rows that this worker owns to the full state of an exchange. Returns whether it accepts more."""
         build = self.states.get(node)
         if not isinstance(build, BackfillReceiver) or build.error is not None:
             return False
@@ -228,7 +228,7 @@ class Backfills:
             self._slice(build)
 
     def not_gathered(self, node: Node, error: SqlError) -> None:
-        """Fail the full state of an exchange: its rows cannot be had."""
+        """Fail the full state of an exchange: its rows will not arrive."""
         build = self.states.get(node)
         if isinstance(build, BackfillReceiver):
             build.error = self.engine.outages.of_build(build, error)
@@ -239,8 +239,8 @@ class Backfills:
         return self._lacks_index(above) or any(a.op.stateful and a.readiness in UNREADY for a in above)
 
     def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
-        """Whether this worker can serve the rows of an exchange, as asked for by these columns. False while the
-        layout here is only on the way to the one that the asker may have."""
+        """Whether this worker can serve the rows of an exchange under keys of these columns. False while its layout
+        lacks a part that the requester's layout may have already."""
         above = local_ancestors(exchange.parents[0])
         indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
@@ -274,7 +274,7 @@ class Backfills:
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, BackfillReceiver):
-                continue  # the sender of the rows reports whether to ask again
+                continue  # the sender of the rows reports whether to request them again
             if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
@@ -289,13 +289,13 @@ class Backfills:
 
     # -------------------------------------------------------------- the graph has changed
     def on_the_way(self) -> set[Node]:
-        """The nodes that states being filled, here or at other workers, derive from."""
+        """The nodes that states being filled, at any worker, derive from."""
         filled = {s.node for s in self.states.values() if isinstance(s, StateBackfill) and s in self._begun()}
         used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in local_ancestors(n)}
         return used.union(*(local_ancestors(s.node.parents[0]) for s in self.served))
 
     def relaid(self, before: Mapping[Node, Lookups]) -> None:
-        """After a layout, drop builds that no node needs and decide which nodes take part in ticks. `before`: the
+        """After a layout, drop builds that no node needs and decide which nodes ticks update. `before`: the
         former lookups of nodes in use and of nodes above a state being filled."""
         nodes = set(self.engine.graph.nodes)
         for n in [n for n in self.states if n not in nodes]:
@@ -435,7 +435,7 @@ class Backfills:
         return bool(readers) and all(r.op.adhoc for r in readers)
 
     def _completed(self, build: Backfill) -> None:
-        if isinstance(build, BackfillSender):  # it may have been given up with its last piece
+        if isinstance(build, BackfillSender):  # it may have been abandoned with its last chunk
             self.serve_no_more(lambda s: s is not build)
             return
         self._turns.remove(build)
@@ -454,7 +454,7 @@ class Backfills:
             self.settle()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
                 # a load rebuilt in place what the dormant nodes wait for, or the nodes above an exchange that must
-                # be full came into use only now
+                # be full are in use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
@@ -473,7 +473,7 @@ class Backfills:
         return ((n, s.state) for n, s in self.states.items()
                 if isinstance(s, Promotion | BackfillReceiver) and _beside(s) and s.state is not None)
 
-    # -------------------------------------------------------------- what is told of it
+    # -------------------------------------------------------------- reports
     def of_view(self, view: str) -> list[Backfill]:
         """The builds that a view waits for."""
         if self.engine.ready(view):

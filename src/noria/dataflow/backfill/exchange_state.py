@@ -1,11 +1,11 @@
 """The full state of an exchange, gathered from every worker.
 
-    at the worker that sends rows    `BackfillSender`: rows pass slice by slice (`scan.py`) and leave in pieces, one
-    asker each at the worker that owns them     `BackfillReceiver`: adds each piece to the state on arrival
+    at each worker that has rows    `BackfillSender`: rows pass slice by slice (`scan.py`); each slice is a chunk
+    at the worker that owns them    `BackfillReceiver`: adds each chunk to the state on arrival
 
-Keeps true: at every moment an asker has exactly what has passed at a worker. Deltas of passed rows are sent as
-pieces; after the last piece, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of the
-asker.
+Keeps true: at every moment a requester has exactly its rows that have passed at a worker. Deltas of passed rows are
+sent as chunks; after the last chunk, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of
+the requester.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import State
 
 AHEAD = 4  # slices
-CHUNK_ROWS = 16_384  # at most: the asker applies a whole piece in one step
+CHUNK_ROWS = 16_384  # at most: the requester applies a chunk in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
 class BackfillSender(ScanBackfill):
-    """The rows of this worker for an exchange at one asker, which may be itself.
+    """The rows of this worker for an exchange at one requester, which may be itself.
 
-    `number`: the asker's number of the request. `ready`: whether it can begin. `send`: receives rows of which some
-    may be the asker's, whether the next ones must be asked for, and the progress. It returns False if none were
-    the asker's. `over`: called after the last rows. `fail`: called if no rows will be sent.
+    `number`: the requester's number of the request. `ready`: whether it can begin. `send`: called with rows, of which
+    some may be the requester's, whether the requester must request the next chunk, and the progress. It returns False
+    if none of the rows were the requester's. `over`: called after the last rows. `fail`: called if there are no rows.
     """
 
     def __init__(self, node: Node, requester: int, number: int, ready: Callable[[], bool],
@@ -37,7 +37,7 @@ class BackfillSender(ScanBackfill):
                  fail: Callable[[SqlError], None]):
         super().__init__(node)
         self.requester, self.number = requester, number
-        self.ahead = AHEAD  # slices that may be sent before the asker asks for one
+        self.ahead = AHEAD  # slices that may be sent before the requester requests one
         self._ready, self._send, self._over, self.fail = ready, send, over, fail
         self._in_slice = False
 
@@ -118,7 +118,7 @@ class BackfillReceiver(Backfill):
         return shadow
 
     def add(self, engine: BackfillRuntime, rows: Batch) -> None:
-        """Add a piece, or an update from a worker whose last piece has arrived."""
+        """Add a chunk, or an update from a worker whose last chunk has arrived."""
         shadow = self._shadow or self._begun(engine)
         shadow.op.tick(engine, shadow, [rows])
 

@@ -1,9 +1,9 @@
 """Reads a base table sequentially when a first state will look up most of its rows (section 4.5's bulk fill).
 
-Reading in primary-key order replaces many single lookups. The decision is made when some rows have passed: they
-may meet few keys, or a filter.
+Reading in primary-key order replaces many single lookups. `ReadAhead.is_cheaper` decides when some rows have passed:
+the others may look up few keys, or a filter may drop them.
 
-Keeps true: it fills the same keys as lookups would, each of them whole. Between two slices, deltas of the table
+Keeps true: it fills the same keys as lookups would, each of them completely. Between two slices, deltas of the table
 update present keys as in any partial state. Only a prefix of the primary key is read ahead, since rows with equal
 values for it are adjacent.
 """

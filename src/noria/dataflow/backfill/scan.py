@@ -1,4 +1,4 @@
-"""The scan that lets all input rows of a node pass one way in slices.
+"""A scan of all input rows of a node, in slices.
 
 Gates (`ops/stateful/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through
 copies of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
@@ -20,8 +20,7 @@ from noria.dataflow.graph.nodes import Node, Operator, RowGate, SequentialRead
 
 
 class ScanBackfill(Backfill):
-    """A build through which all input rows of a node pass. Once begun, it takes part in every tick, after the
-    graph."""
+    """A build through which all input rows of a node pass. Once begun, every tick updates it after the graph."""
 
     def __init__(self, node: Node):
         super().__init__()

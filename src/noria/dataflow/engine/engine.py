@@ -34,7 +34,7 @@ from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.request_limits import RequestLimits, collect
 from noria.dataflow.graph.story import More, Story
 
-Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
+Trace = Callable[..., None]  # called with the parts of an event (`story.format_event`)
 TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
 
 
@@ -174,10 +174,10 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
-    def texts_of(self, base: Node) -> None: ...  # all: states hold whole rows
+    def texts_of(self, base: Node) -> None: ...  # all: states hold all columns
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """Look up rows of a base table in the store, or in what a long lookup has read in slices."""
+        """Look up rows of a base table in the store, or in the rows that a long lookup has read in slices."""
         return self.lookups.rows(table, base, cols, keys)
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
@@ -272,7 +272,7 @@ class Engine:
     # -------------------------------------------------------------- migrations
     def relayout(self, large: int | None = None) -> None:
         """Plan all pulls again and adapt every state: add and drop indexes, build full states. New full states
-        over more than `large` base rows are not built here; they wait for `bootstrap`."""
+        over more than `large` base rows are not built now; they wait for `bootstrap`."""
         nodes = self.graph.nodes
         self.large = large if large is not None else self.large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
@@ -306,7 +306,8 @@ class Engine:
                     self._forget_below(n)
 
     def _planned(self) -> layout.Layout:
-        """The layout of what can be served now. A view waits if it needs a partial state in use to become full."""
+        """The layout of the views that can be served now. A view waits if a partial state in use must become full for
+        it."""
         builds, full = self.builds, [n for n in self.graph.nodes if n.full]
 
         def plan(readers: Iterable[Node]) -> layout.Layout:
@@ -333,7 +334,7 @@ class Engine:
         return planned
 
     def _to_rebuild(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
-        """Large states in use, with their new indexes, that the layout makes full or gives another index."""
+        """Large states in use, with their new indexes, that the layout makes full or that lack an index of it."""
         return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
                 and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
 
@@ -364,7 +365,7 @@ class Engine:
         """Undo a failed layout: states that were to become full are partial and empty, as are partial states
         below."""
         for n in promoted:
-            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until `settle` finds its inputs whole
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until its inputs are complete
             self.builds.drop(n)
         for n in promoted:
             n.op.forget(self, n)
@@ -383,8 +384,8 @@ class Engine:
         node.op.forget(self, node)
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
-        """Give a full node its first state. It is built at once if its input is small or the node is in use.
-        Otherwise it is built in slices, or its deltas are kept back until Spark has computed its input."""
+        """Build the first state of a full node at once if its input is small or the node is in use. Otherwise it is
+        built in slices, or its deltas are kept back until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
         if node.op.remote and self.shards is not None:

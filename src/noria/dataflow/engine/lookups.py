@@ -3,11 +3,13 @@
     a read      looks up more rows of a table than LONG_LOOKUP_ROWS: it raises LongLookup and waits
     a slice     reads the next rows under its keys, in the order of the index
     meanwhile   a write under these keys is added if the slices have passed its place; otherwise a slice will read it
-    at the end  the read runs again and finds the rows here
+    at the end  the read runs again and uses the rows of the lookup
 
 Keeps true: after every tick, a finished lookup holds exactly the table's rows under its keys. Rows that differ
 only in unused columns are merged. The rows held are bounded in bytes, and are dropped with the last read that
 waits for them.
+
+`SlicedLookups.rows` looks rows up; after LongLookup call `wait`, and `step` for each slice.
 """
 
 from __future__ import annotations
@@ -187,7 +189,7 @@ class SlicedLookups:
     def __bool__(self) -> bool:
         return bool(self._readers)
 
-    # -------------------------------------------------------------- what operators look up
+    # -------------------------------------------------------------- lookups of operators
     def rows(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """The rows of a base table under keys, which may repeat, with the ordinals of their keys. Raises
         LongLookup if there are too many."""
@@ -218,7 +220,7 @@ class SlicedLookups:
             raise LongLookup(base, cols, distinct(folded(self.engine, base, cols, keys))) from None
         return base.narrowed(rows), ordinals
 
-    # -------------------------------------------------------------- who waits
+    # -------------------------------------------------------------- waiting reads
     def wait(self, e: Envelope, needed: LongLookup) -> None:
         """Let the read wait for these rows; begins the lookup if none reads them yet."""
         lookup = next((k for k in self._under_way if k.of(needed) and not k.stale), None)

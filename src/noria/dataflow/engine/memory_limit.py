@@ -1,7 +1,9 @@
-"""Holds the memory limit: measures states, frees texts that no state holds, and evicts what was read least recently.
+"""Holds the memory limit: measures states, frees texts that no state holds, and evicts the least recently read keys.
 
 Keeps true: the least recently read keys are evicted first. An internal key is a candidate only after the view keys
 derived from it (DESIGN section 6). Full states are never evicted.
+
+Call `hold_limit` between ticks. `evict_bytes` evicts without a limit, and `memory` measures.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Columns, KeyPattern, Node
 from noria.state.memory.mapped import leaving
 
-HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+HEADROOM = 0.95  # eviction frees a little more than necessary, so that it does not run at every step
 LEAST_PARTIAL = 0.1  # share of the limit that partial states may always keep
 SAMPLE = 1024  # keys per index and round: the oldest of a sample is nearly the oldest of all
 
@@ -43,10 +45,9 @@ def essential(engine: Engine) -> int:
 
 
 def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
-    """How far full states that only ad-hoc views need exceed their share, in bytes, and how much each such view
-    needs.
+    """By how many bytes full states that only ad-hoc views need exceed their share, and the bytes of each such view.
 
-    They may use what all other states leave of the limit (0: no limit), and ADHOC_SHARE of the limit in any case.
+    Their share is the part of the limit (0: no limit) that all other states leave free, and at least ADHOC_SHARE of it.
     """
     fixed = essential(engine) + engine.symbols.memory()
     if not limit or fixed <= limit:

@@ -1,12 +1,12 @@
-"""Operators that raised: their nodes, and everything below, are out of service until they are built again.
+"""Takes nodes whose operators raised, and all nodes below them, out of service until their states are built again.
 
-Errors of a row's evaluation are values and are not handled here (`core/expressions/failures.py`). When an
-operator raises in a tick, its state may be half changed and its output is unknown. So the nodes below it on this
-worker take no part in the rest of the tick. After the tick every state that derives from it is dropped:
+Errors of a row's evaluation are values, which `core/expressions/failures.py` handles. When an operator raises in a
+tick, its state may be half changed and its output is unknown. So the rest of the tick does not update the nodes below
+it on this worker. After the tick every state that derives from it is dropped:
 
-* A partial state forgets its keys; the next read pulls them again.
-* A full state is built again in slices. Until it is whole, reads of its views are answered with the reason.
-* Other workers gather again what they had received from it.
+* A partial state drops its keys; the next read pulls them again.
+* A full state is built again in slices. Until it is complete, reads of its views return the error.
+* Other workers gather the rows again that they had received from it.
 
 Keeps true: all other nodes complete the tick. Broken invariants and a broken store propagate as exceptions. After
 repeated failures a state waits longer before each build. Only the first of consecutive failures is logged.
@@ -102,6 +102,7 @@ class Outages:
         return known.error
 
     def _report(self, node: Node, bug: Exception) -> SqlError:
+        """Log the failure; returns the error that reads of the node's views return."""
         what = node.op.describe()
         if isinstance(bug, SqlError) and is_out_of_service(bug):  # reported by another worker
             return bug

@@ -19,7 +19,7 @@ Clock = Callable[[], int]
 
 @dataclass
 class Visits:
-    """The reads of one node: calls, keys asked, rows returned, misses, nanoseconds."""
+    """The reads of one node: calls, keys requested, rows returned, misses, nanoseconds."""
 
     calls: int = 0
     keys: int = 0

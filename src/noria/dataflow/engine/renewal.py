@@ -1,8 +1,10 @@
 """Renews states whose input changed without a delta: by a bulk load, or because an operator raised in a tick.
 
-Partial states that derive from the changed rows forget all keys. Full states are built again, large ones in
+Keeps true: partial states that derive from the changed rows drop all keys. Full states are built again, large ones in
 slices. Only reads of their views wait. Rows that other workers received over exchanges are renewed as if this
 worker had been lost (R19).
+
+Call `reload` after a bulk load and `restart` after a tick in which operators raised.
 """
 
 from __future__ import annotations
@@ -79,6 +81,6 @@ def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Nod
         if n in again:
             begin_again(engine, n, at_once)
         elif not n.full and n.parents:
-            n.inert = True  # until `settle` finds its inputs whole
+            n.inert = True  # until its inputs are complete, see `Backfills.settle`
     engine.builds.settle()
     return again

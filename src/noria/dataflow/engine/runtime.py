@@ -1,4 +1,7 @@
-"""What the parts of the engine use of it (`EngineRuntime`), and what it uses of the rooms after it."""
+"""Protocols of the engine: its own interface to its parts (`EngineRuntime`), and the interfaces of later rooms to it.
+
+So no part of the engine imports a room that follows in the import order.
+"""
 
 from __future__ import annotations
 
@@ -108,4 +111,4 @@ class EngineRuntime(BackfillRuntime, Protocol):
         """Make all keys of a partial node missing."""
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
-        """Give a full node its first state."""
+        """Build the first state of a full node, or schedule its build."""

@@ -343,7 +343,7 @@ class Operator:
         raise NotImplementedError
 
     def forget(self, engine: GraphRuntime, node: Node) -> None:
-        """Drop all rows of the state: then all keys of a partial state are missing, and a full state must be rebuilt."""
+        """Drop all rows of the state: all keys of a partial state are missing then, and a full state must be built."""
         raise NotImplementedError
 
 

@@ -78,7 +78,7 @@ def _spread(n: Node) -> str:
 
 
 def _pulls(n: Node) -> str:
-    """Which workers an exchange asks for the rows of a key, and why."""
+    """To which workers an exchange sends the request for the rows of a key, and why."""
     if n.full:
         return "asks all workers once, for all rows"
     (above,) = n.parents
@@ -93,7 +93,7 @@ def _pulls(n: Node) -> str:
 
 
 def _why_partial(n: Node) -> str:
-    """For each key: the states above that can find its rows, and by which columns."""
+    """For each key: the states above in which its rows are looked up, and by which columns."""
     if not n.parents:
         return "its rows are on disk"
     parts = []

@@ -43,7 +43,7 @@ def _is_own(engine: Engine, n: Node) -> bool:
 
 
 def recompute(engine: Engine) -> dict[Node, Rows]:
-    """Compute every node's rows from the base tables, by each operator's algebra on whole relations."""
+    """Compute every node's rows from the base tables, by each operator's algebra on complete relations."""
     truth: dict[Node, Rows] = {}
     for n in engine.graph.nodes:
         if not n.parents:

@@ -1,6 +1,6 @@
 """Describes what a worker's requests wait for, to diagnose a worker that does not answer.
 
-Each line names something that is missing and who must send or build it.
+Each line names a missing state, index, row or message, and the worker that must build or send it. Call `of_worker`.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class OneShot:
         """Rows read so far."""
         return min(self._most - self._left, self._most)
 
-    # -------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------- reads
     def read(self, top: Node, key: Columns, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Rows of the query by key, with the ordinals of their keys. A key with a NULL has no rows, unless
         `nulls`: then NULL is looked up like any value."""
@@ -101,7 +101,7 @@ class OneShot:
         rows = rows.where((codes >= low) & (codes <= high))
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
 
-    # -------------------------------------------------------------- what is known beforehand
+    # -------------------------------------------------------------- rows that the caller sets
     def alone(self) -> None:
         """Use no state of the graph from now on, since later ticks change it."""
         self._twins = {}
@@ -230,7 +230,7 @@ class OneShot:
     # -------------------------------------------------------------- by range
     def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
                ) -> tuple[Batch, Codes]:
-        """Read from one end of the range until `first` rows are found: rows on disk up to `end` may be filtered
+        """Read from one end of the range until `first` rows are read: rows on disk up to `end` may be filtered
         or joined away."""
         (low, high), target = between, first
         parts = [Batch.empty(top.width)]
@@ -301,7 +301,7 @@ class OneShot:
 
     # -------------------------------------------------------------- by condition
     def _by_condition(self, node: Node, op: Filter) -> Batch | None:
-        """The rows of a filter, found by an index of its equalities or by a short range of an index. None if it has
+        """The rows of a filter, from an index of its equalities or from a short range of an index. None if it has
         neither."""
         above = node.parents[0]
         cols, keys = self._points(above, op) or self._short_range(above, op) or ((), None)
@@ -331,7 +331,7 @@ class OneShot:
         return None
 
     def _is_indexed(self, node: Node, cols: Columns) -> bool:
-        """Whether rows of the node are found by these columns without a scan."""
+        """Whether rows of the node can be looked up by these columns without a scan."""
         if not node.parents:
             return self.store.finds(_table(node), cols)
         try:
@@ -386,7 +386,7 @@ class OneShot:
         return None if delta is None else node.narrowed(delta)
 
     def texts_of(self, base: Node) -> Collection[int] | None:
-        """See `UpstreamReader`. None (all) for a table with own rows, since netting compares whole rows."""
+        """See `UpstreamReader`. None (all) for a table with own rows, since netting compares all columns."""
         return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
@@ -401,7 +401,7 @@ class OneShot:
         above = [self._about(p) for p in node.parents]
         return above[0] / 4 if isinstance(node.op, Filter) else max(above) if isinstance(node.op, Join) else sum(above)
 
-    # -------------------------------------------------------------- what may be used
+    # -------------------------------------------------------------- states of the graph, limits
     def _usable(self, node: Node) -> Node | None:
         """The graph's equal of the node, if its state has the same rows for this reader; otherwise None."""
         twin = self._twins.get(node)

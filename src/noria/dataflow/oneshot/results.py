@@ -1,9 +1,11 @@
-"""Large results, sent in pieces: the worker sends the next piece when the front end asks for it.
+"""Large results, sent in chunks: the worker sends the next chunk when the front end requests it.
 
-    Query, Read ──► Rows, with how many are left ──► More ──► Rows ──► … ──► Rows, with none left
+    Query, Read ──► Rows, with the number left ──► NextRows ──► Rows ──► … ──► Rows, with none left
 
-A result is held as codes; a piece is converted to Arrow when it is asked for. Keeps true: a cancelled result is
-dropped at the next turn; a piece has about RESULT_CHUNK_BYTES.
+A result is held as codes; a chunk is converted to Arrow when it is requested. Keeps true: a cancelled result is
+dropped at the next turn; a chunk has about RESULT_CHUNK_BYTES.
+
+`LargeResults.shown` makes the reply to a query; `request_next` queues a request for a chunk, and `next` answers it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class LargeResult:
     def __init__(self, view: Any, symbols: Symbols, columns: Codes, ordinals: Codes):
         self._view, self._symbols = view, symbols
         self._columns, self._ordinals = columns, ordinals
-        self._rows = first_rows(view)  # of the next piece
+        self._rows = first_rows(view)  # of the next chunk
         self._at = 0
 
     @property
@@ -58,11 +60,11 @@ class LargeResult:
         yield from self._columns
 
     def tick(self, inputs: Mapping[str, Batch]) -> None:
-        """Nothing to do: the rows are those of the tick at which they were found."""
+        """Nothing to do: the rows are those of the tick at which they were read."""
 
 
 def first_rows(view: Any) -> int:
-    """The number of rows in the first piece, before their size is known."""
+    """The number of rows in the first chunk, before their size is known."""
     long = any(f.type.is_text and not 0 < f.type.length <= LONG_TEXT_CHARACTERS for f in view.fields[: view.visible])
     return RESULT_FIRST_LONG if long else RESULT_FIRST_ROWS
 
@@ -83,7 +85,7 @@ class LargeResults:
         self._requested: deque[tuple[Envelope, NextRows]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether a piece is asked for."""
+        """Whether a chunk is requested."""
         return bool(self._requested)
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ class LargeResults:
         return sum(r.memory() for r in self._held.values())
 
     def shown(self, request: int, view: Any, chunked: bool, rows: Batch, ordinals: Codes) -> Rows:
-        """Convert found rows to a reply: all of them or, with `chunked`, the first of many. If a value is an
+        """Convert the rows of an answer to a reply: all of them or, with `chunked`, the first of many. If a value is an
         evaluation error, the reply is that error."""
         visible = rows.columns[: view.visible]
         wrong = (visible == ERROR_CODE).any(axis=1)
@@ -110,7 +112,7 @@ class LargeResults:
         return Rows(request, result.next_chunk(), left=result.left)
 
     def request_next(self, more: NextRows, e: Envelope) -> None:
-        """Queue the request for the next piece, which is sent in its turn; drop the result if it says `stop`."""
+        """Queue the request for the next chunk, which is sent in its turn; drop the result if it says `stop`."""
         if more.stop:
             self._drop(more.of)
         else:
@@ -122,7 +124,7 @@ class LargeResults:
             self._drop(number)
 
     def next(self) -> tuple[Envelope, Rows]:
-        """The piece for the oldest request."""
+        """The chunk for the oldest request."""
         e, more = self._requested.popleft()
         result = self._held.get(more.of)
         if result is None:

@@ -240,7 +240,7 @@ def _traced(top: Node, key: Columns) -> Columns:
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
 class _PendingQuery:
-    """A query that waits for its scan. `make_reply`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
+    """A query that waits for its scan. `make_reply`: returns the reply for rows and ordinals. `nbytes`: bytes kept by
     the scan."""
 
     envelope: Envelope
@@ -295,7 +295,7 @@ class Scans:
             if a.scan.reads(table):
                 a.scan.again()
 
-    # -------------------------------------------------------------- whose turn it is
+    # -------------------------------------------------------------- turns
     def can_continue(self) -> bool:
         """Whether any scan can continue."""
         return self._next() is not None

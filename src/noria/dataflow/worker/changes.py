@@ -35,7 +35,7 @@ from noria.plan.view import ViewDef
 
 
 class GraphPlanner(Protocol):
-    """Makes graph nodes of views (`lowering.lower.Lowering`)."""
+    """Makes and removes the graph nodes of views (`lowering.lower.Lowering`)."""
 
     def add_view(self, view: ViewDef) -> None: ...
 
@@ -77,7 +77,7 @@ class GraphPlanner(Protocol):
         """The views in the graph."""
 
     def replan(self) -> None:
-        """Make the nodes of the views that were added. Views that nothing is kept of may be planned anew with them."""
+        """Make the nodes of the views that were added. Views without stored rows may be planned anew with them."""
 
     def graph_plan(self) -> GraphPlan:
         """The graph as data."""
@@ -112,7 +112,7 @@ class ProgramChanges:
         `commit`: makes them durable; if it raises, they are undone. `back`: the steps undo the last change.
         """
         if back and self._before is None and not self._is_back(steps):
-            return SqlError(*UNKNOWN_ERROR, "what an earlier life of this worker did cannot be taken back")
+            return SqlError(*UNKNOWN_ERROR, "a change of an earlier life of this worker cannot be undone")
         for s in steps:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)

@@ -76,7 +76,7 @@ class Commits:
         except Exception as bug:  # committed, and states may be at odds with the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         if isinstance(body, Decide):
-            self._ended(body.group)  # which had the locks of what it has written
+            self._ended(body.group)  # which had locked the rows that it has written
         elif isinstance(body, Write):
             for statement, result in zip(body.statements, results, strict=True):
                 if type(statement) is Staged and result.error is None:
@@ -144,4 +144,4 @@ class Commits:
         try:
             self._engine.reload(table)
         except Exception as bug:
-            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {table} in failed: {bug!r}") from bug
+            raise TickFailed(f"states could not be renewed after load {e.epoch}.{e.seq} of {table}: {bug!r}") from bug

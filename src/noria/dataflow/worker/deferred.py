@@ -1,7 +1,9 @@
-"""Requests that are answered later, when the build they wait for is complete.
+"""Requests that are answered later: when a build is complete, or when messages of other workers have arrived.
 
 Keeps true: builds run one slice at a time, in their turn (`turns.py`). A cancelled request is answered at the
 next check. While a slice runs, the worker reports the request that waits for it as current.
+
+Call an `until_` method of `DeferredRequests` to answer or defer a request; `answered` returns the later replies.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from noria.dataflow.messages.packets import Done, Envelope
 
 @dataclass
 class _DeferredRequest:
-    """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: what it
-    waits for."""
+    """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: the builds
+    for which it waits."""
 
     envelope: Envelope
     number: int
@@ -42,14 +44,14 @@ class DeferredRequests:
         self._waiting: list[_DeferredRequest] = []
         self._tickets = 0
         self.questions: dict[str,
-                             Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Inspect` later
+                             Callable[[Envelope, str], packets.Packet | None]] = {  # of `Inspect`, answered later
             "built": self.until_built, "indexed": self.until_indexed,
             "index no longer awaited": self.until_index_not_awaited,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
             "awaited index": lambda e, _: self.until_index_awaited(e), "caught up": self.until_caught_up,
             "frontier": self.until_frontier}
 
-    # -------------------------------------------------------------- who waits
+    # -------------------------------------------------------------- waiting requests
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
         """Answer when the view has its first state, or why it will not have one."""
         assert isinstance(e.body, packets.Inspect)
@@ -109,7 +111,7 @@ class DeferredRequests:
         return self._later(_DeferredRequest(e, number, answer, list))
 
     def deliver(self, body: packets.IndexFiles) -> Done:
-        """Give files to the index that waits for them; without files the worker builds it in slices."""
+        """Pass files to the index that waits for them; without files the worker builds it in slices."""
         made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
         if made is None:
             return Done(body.request, error=SqlError(*UNKNOWN_ERROR, "nobody waits for files of this index any more"))
@@ -136,7 +138,7 @@ class DeferredRequests:
         return self._later(_DeferredRequest(e, done.request, lambda: next(iter(answers), None), list))
 
     def until_frontier(self, e: Envelope, argument: str) -> packets.Packet | None:
-        """Answer when the effects of these messages of other workers are in the states here. At once if it is the
+        """Answer when this worker's states have the effects of these messages of other workers. At once if it is the
         only worker."""
         assert isinstance(e.body, packets.Inspect)
         done, peers = Done(e.body.request), self._peers
@@ -222,7 +224,7 @@ class DeferredRequests:
         w.cancelled()
         return Done(w.number, error=interrupted())
 
-    # -------------------------------------------------------------- what is told of it
+    # -------------------------------------------------------------- reports
     def waiting(self) -> Iterator[tuple[Envelope, list[str]]]:
         """The waiting requests, and the builds that each waits for."""
         return ((w.envelope, [self._engine.builds.progress(b).what for b in w.builds()]) for w in self._waiting)

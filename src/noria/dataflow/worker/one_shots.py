@@ -38,7 +38,7 @@ from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
 Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
-Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # until other workers' rows are here
+Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # for other workers' rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class OneShots:
         self._fresh.append(_QueuedOneShot(e, body))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:
-        """Return and clear the replies of finished queries and of pieces of results."""
+        """Return and clear the replies of finished queries and the chunks of results."""
         replies, self._replies = self._replies, []
         return replies + self.scans.answered()
 
@@ -107,7 +107,7 @@ class OneShots:
         return self.scans.step()
 
     def send_chunk(self) -> int:
-        """Send the next piece of a result. Returns its rows."""
+        """Send the next chunk of a result. Returns its number of rows."""
         e, rows = self.results.next()
         self._replies.append((e, rows))
         return 0 if rows.rows is None else int(rows.rows.num_rows)
@@ -117,11 +117,11 @@ class OneShots:
         self._again(query.envelope, partial(self._query, query, rows))
         return self._units
 
-    # -------------------------------------------------------------- what would be
+    # -------------------------------------------------------------- predictions
     def foresee(self, body: Query | Read | None) -> QueryForecast:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
-            raise SqlError(*UNKNOWN_ERROR, "a query is foreseen, and nothing else")
+            raise SqlError(*UNKNOWN_ERROR, "only a Query can be predicted")
         view, top, shot = self._changes.once(body.view, body.rows)
         try:
             self._read(body, view, top, shot)

@@ -1,4 +1,7 @@
-"""What a worker answers about itself (`Inspect`): its graph, builds, waits and counters, and one measured read."""
+"""Answers the questions of `Inspect` about a worker: its graph, builds, waits and counters, and one measured read.
+
+`DeferredRequests` answers the questions that wait.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ class WorkerQuestions:
         self._peers, self._wait, self._stats = peers, wait, stats
 
     def answer(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
+        """Answer a question; None if the reply follows later."""
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self._engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self._stats,

@@ -58,8 +58,7 @@ class ViewReads:
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
-        """Fill all keys that adjacent reads ask of one view with one upquery: it costs as much as one for a
-        single key."""
+        """Fill all keys of adjacent reads of one view with one upquery: it costs as much as one for a single key."""
         view = self._changes.views.get(bodies[0].view)
         reads = [b for b in bodies if b.between is None and not self._around.cancelled(b.request)
                  and view is not None and b.definition in (0, view.definition)]

@@ -39,7 +39,7 @@ def has_keys(engine: Engine, reader: Node) -> bool:
 
 
 class Refill:
-    """The keys still to fill. `keys`: by view, of shape (columns, keys), the most wanted first."""
+    """The keys still to fill. `keys`: by view, of shape (columns, keys), the most recently read first."""
 
     def __init__(self, engine: Engine, keys: Mapping[str, Codes]):
         self._engine = engine

@@ -1,11 +1,13 @@
-"""Saves full states over a restart: selects those worth saving, and restores them in a new graph.
+"""Saves full states for a restart: selects the states worth saving, and restores them in a new graph.
 
 Keeps true: a state's name is a digest of its node's operator and of everything it derives from (table numbers,
 columns, plans). So another program, or an altered table, finds no state.
 
 States are restored until the first row is written in this life, or until texts are swept. If rows were written
-after the states were saved, one tick (`catch_up`) applies them. Until then each state of the new graph is a saved
-one or empty: no state is built from tables before it.
+after the states were saved, one tick (`catch_up`) applies them. Before that tick no state is built from tables: each
+state of the new graph is a saved one or empty.
+
+`worth_saving` yields the states to save. The engine calls `RestorableStates.restore` for each new state.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]
 
 
 def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
-    """Full states that took long to build, and the present keys of partial views (with KEYS before their names).
+    """Full states that are slow to build, and the present keys of partial views (with KEYS before their names).
     Empty for one of several workers, or if a state is out of service."""
     if engine.shards is not None or len(engine.outages):
         return

@@ -2,7 +2,7 @@
 
     Stage ──► staged ──► its results
        │ locked by others
-       ├──► queued; the lock comes ──► the request runs again from the start
+       ├──► queued; the lock is granted ──► the request runs again from the start
        └──► the wait would close a cycle ──► the transaction with the fewest staged rows is rolled back (1213)
 
 Keeps true: nothing waits in a thread. A transaction has one request at a time. A request that waits has changed
@@ -63,7 +63,7 @@ class Transactions:
         return len(self._waiting)
 
     def settle(self) -> None:
-        """Run the requests that have got their locks."""
+        """Run the requests whose locks were granted."""
         while self._ready:
             request = self._ready.popleft()
             self._again(request.envelope, request.run)
@@ -90,7 +90,7 @@ class Transactions:
         return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
 
     def planning(self, answer: Callable[[Any], Packet]) -> Callable[[Any, Envelope], Packet | None]:
-        """A handler of questions that plan a statement of several workers; within a transaction they take locks."""
+        """A handler of requests that plan a statement of several workers; within a transaction they acquire locks."""
         def handled(body: Any, e: Envelope) -> Packet | None:
             if body.within is None:
                 return answer(body)
@@ -99,7 +99,7 @@ class Transactions:
         return handled
 
     def _locking(self, transaction: str, e: Envelope, run: Run, again: Run) -> Packet | None:
-        """Run a request that takes locks. If it is blocked, queue it to run `again`, or end a deadlock."""
+        """Run a request that acquires locks. If it is blocked, queue it to run `again`, or end a deadlock."""
         while True:
             try:
                 return run()

@@ -1,7 +1,7 @@
-"""One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
+"""One worker: one shard of the graph. It receives packets and returns replies (section 6; rules R1, R2).
 
-`step` is deterministic given the base tables. Its order is: synced commit, tick, publish, acknowledge. So visible
-rows are durable, and a client reads its own writes.
+Call `Worker.step`. Its result depends only on the packets and the base tables. Its order is: synced commit, tick,
+publish, acknowledge. So visible rows are durable, and a client reads its own writes.
 
 Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
 drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
@@ -59,9 +59,9 @@ ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 class Worker:
     """See the module. `planner(engine)` makes the planner of the graph. `large`: Spark computes first states over
-    more base rows, and `read_files` opens its files (None: built here). `large_index`: likewise for indexes (0:
-    built here). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often this one was
-    started. With several workers the caller sends the messages of `outgoing` after each step."""
+    more base rows, and `read_files` opens its files (None: this worker builds all). `large_index`: likewise for indexes
+    (0: this worker builds all). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often
+    this one was started. With several workers the caller sends the messages of `outgoing` after each step."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory,
                  planner: Callable[[Engine], GraphPlanner], worker: int = 0, epoch: int = 1, memory_limit: int = 0,
@@ -154,6 +154,7 @@ class Worker:
 
     @contextmanager
     def _with_story(self) -> Iterator[None]:
+        """Attach the story to a violation and log both."""
         try:
             yield
         except InvariantViolation as v:
@@ -181,8 +182,8 @@ class Worker:
         return out
 
     def _build(self, budget_ms: int, has_work: bool) -> list[Envelope]:
-        """Work in turns; returns the replies that waited for it. `has_work`: as `_has_work` returns. `budget_ms`: 0
-        on a worker that receives packets."""
+        """Work in turns; returns the replies that waited for the work. `has_work`: as `_has_work` returns. `budget_ms`:
+        0 on a worker that receives packets."""
         if self._peers is None and not (has_work or self._late or self._deferred):
             return []
         self.shots.look()
@@ -226,7 +227,7 @@ class Worker:
         try:
             self._peers.receive(messages)
         except Exception as bug:
-            raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
+            raise TickFailed(f"the messages of other workers could not be applied: {bug!r}") from bug
 
     def _read(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
@@ -273,8 +274,8 @@ class Worker:
         return made
 
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
-        """Commit, and report which workers received messages of it. For a write committed in an earlier life, all
-        of them. No reader of the change finds views of an earlier life."""
+        """Commit, and report to which workers its tick sent messages: all workers for a write committed in an earlier
+        life. No reader of the change reads views of an earlier life."""
         self.engine.views.take_over()
         if self._peers is None:
             return commit(body, e)
@@ -442,7 +443,7 @@ class Worker:
             self.store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
-        except StoreBroken as error:  # in the copy: the asker has removed its directory
+        except StoreBroken as error:  # in the copy: the requester has removed its directory
             return packets.Done(body.request, error=SqlError(*UNKNOWN_ERROR, f"no snapshot was made: {error}"))
         self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
@@ -458,7 +459,7 @@ class Worker:
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
             self.store.hold_memory(body.nbytes)
-        except SqlError as error:  # a full disk: what it wanted to write is still in memory
+        except SqlError as error:  # a full disk: the unwritten rows are still in memory
             return packets.Done(body.request, error=error)
         self.hold_limit()
         return packets.Done(body.request)

@@ -5,7 +5,7 @@ there is always exactly one row. When the kept MIN or MAX of a group is deleted,
 through an index in which the group's key is present (rule R15).
 
 With several workers each groups its own rows first (`in_parts`), so one row per group crosses the exchange
-instead of all its rows. This holds for COUNT, SUM, MIN and MAX: the whole follows from the parts.
+instead of all its rows. This holds for COUNT, SUM, MIN and MAX: the results of the workers can be combined.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Dirty, Groups, Spec
 
 COMBINED_BY = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
-          gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the parts' values
+          gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the workers' results
 
 
 class Aggregate(Stateful):
     """Output: group columns, then aggregates.
 
-    `group`: input columns. `specs`: the aggregates. `fails`: whether a part's sum may overflow although the whole
-    sum does not. `stays`: whether the output row of a group remains at its worker.
+    `group`: input columns. `specs`: the aggregates. `fails`: whether one worker's sum may overflow although the total
+    does not. `stays`: whether the output row of a group remains at its worker.
     """
 
     def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str,

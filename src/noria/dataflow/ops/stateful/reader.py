@@ -57,7 +57,7 @@ class Reader(Stateful):
     # -------------------------------------------------------------- state
     def make_state(self, engine: GraphRuntime, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
-            fresh = self.fresh(engine, node)  # before the old one is dropped: there may be no space
+            fresh = self.fresh(engine, node)  # before the old one is dropped: the space may not suffice
             if node.state is not None:
                 view_of(node).drop()
             node.state = fresh

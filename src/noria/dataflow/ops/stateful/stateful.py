@@ -1,5 +1,4 @@
-"""The base of stateful operators: creates and adapts the state that the layout asks for, and reads stored rows
-from it."""
+"""The base of stateful operators: makes the state that the layout requires, and reads stored rows from it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from noria.state.rows.table import Table
 class Stateful(Operator):
     stateful = True
     saves = True
-    parted = True  # `State.part` gives the node's rows
+    parted = True  # `State.part` returns the node's rows
 
     def fresh(self, engine: GraphRuntime, node: Node) -> State:
         """An empty state, full or partial as the node is."""

@@ -53,7 +53,7 @@ SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
 @dataclass(frozen=True)
 class _Ranked:
     """Distinct rows in order, with the number of each row's group: 0, 1, … `place`: for each ranked input row,
-    its index here."""
+    its index among these."""
 
     rows: Codes
     group: Codes
@@ -189,7 +189,7 @@ class Top(Stateful):
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
     def shown(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
-        """The visible rows of whole groups, computed from all their rows or from the kept ones."""
+        """The visible rows of complete groups, computed from all their rows or from the kept ones."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows) if keys is None else keys)
@@ -197,7 +197,7 @@ class Top(Stateful):
         return _some(ranked.rows, self._visible(ranked, weights))
 
     def head(self, engine: UpstreamReader, rows: Batch) -> Batch:
-        """The rows of whole groups that are to be stored."""
+        """The rows of complete groups that are to be stored."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows))

@@ -73,7 +73,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
-        self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout asks again
+        self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout needs them
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -110,7 +110,7 @@ class Join(Operator):
         return Partition((left, right), self._parts(mine, other))
 
     def _parts(self, left: Parts, right: Parts) -> Parts:
-        """The partition of joined rows, given that equal rows of both sides are at one worker."""
+        """The partition of joined rows if equal rows of both sides are at one worker."""
         if self.outer:
             return left
         return tuple(dict.fromkeys((*left, *placed(right, {c: self.lw + c for c in range(self._widths[1])}))))
@@ -319,7 +319,7 @@ class Join(Operator):
             return out
         keys = np.ascontiguousarray(keys[:, affected])
         rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, MissMode.FILL)
-        # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
+        # dL's own NULL rows were computed with R' alone, so only L before the tick is compared with R and R'
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
         count = self._matches(engine, before, rows, keys)
         was = count - self._matches(engine, before, right, keys)

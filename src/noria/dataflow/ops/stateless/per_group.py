@@ -1,16 +1,16 @@
 """The base of operators whose output is a function of all rows of a group: out = U over groups g of f(rows of g).
 
 Stateless, like a join: it reads the state above. d(out) = f(R') - f(R) over the groups that the delta touches. R'
-are their rows after the tick, fetched by the group columns, and R = R' - dR. A pull asks the parent for its group
-columns, which select whole groups, and filters by its other columns. A pull without any group column is
-untraceable.
+are their rows after the tick, fetched by the group columns, and R = R' - dR. A pull by some columns pulls their group
+columns from the parent, which select complete groups, and filters by the other columns. A pull without any group column
+is untraceable.
 
-A delta reads stored rows only, as the primary side of a join does. For a group that is stored in part d(out) is
-wrong, which is harmless. Proof: a pull below that shows a row of the group asks for at least one of its group
-columns, so it makes the whole group present above. Hence such a delta meets only missing keys. R may even seem to
+A delta reads stored rows only, as the primary side of a join does. For a group that is stored in part, d(out) is
+wrong, which is harmless. Proof: a pull below that returns a row of the group has at least one of its group columns, so
+it makes the complete group present above. Hence d(out) of such a group has missing keys only. R may even seem to
 have negative rows then; they are left out. If a state below is full, the groups are filled.
 
-An eviction above continues with the group columns of its pattern alone: a row's change affects its whole group.
+An eviction above continues with the group columns of its pattern alone: a row's change affects all rows of its group.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class PerGroup(Operator):
                  text: str):
         self._fields, self._text, self.group = fields, text, group
         self.types = [f.type for f in inputs]
-        self._by = group[:MAX_KEY]  # the columns an index can have; it finds whole groups, and perhaps others
+        self._by = group[:MAX_KEY]  # the columns an index can have; a key of it has complete groups, perhaps several
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 
     def of(self, engine: UpstreamReader, rows: Batch) -> Batch:
-        """f: the output of whole groups, from all their rows (weights positive)."""
+        """f: the output of complete groups, from all their rows (weights positive)."""
         raise NotImplementedError
 
     def group_keys(self, engine: UpstreamReader, rows: Batch) -> Codes:

@@ -4,7 +4,7 @@ A row that is removed and added in one small delta is left out. So nodes below s
 `nets` this holds for deltas of any size: the output then omits columns that often change alone.
 
 Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
-rows, and the parent is not asked.
+rows, and nothing is pulled from the parent.
 """
 
 from __future__ import annotations

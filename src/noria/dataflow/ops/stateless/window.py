@@ -94,7 +94,7 @@ def _picked(f: WindowFunction, values: Codes, new_group: Mask, ends: Mask) -> Co
 
 
 def _last(starts: Mask) -> Mask:
-    """Mark the last row of each run, given the first rows."""
+    """Mark the last row of each run. `starts`: marks the first rows."""
     return np.append(starts[1:], True)
 
 
