@@ -17,8 +17,8 @@ from reference.table_views import TableViews
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
         views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
         cuts: float = 0.0, tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
-    """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory."""
+    """Run one schedule. Shares of the steps: crashes lose a worker; loads add rows without deltas; evictions evict a
+    key; cuts lose the messages of a channel, and as many steps evict for lack of memory."""
     rng = random.Random(seed)
     tables = tables_of(rng)
     views = views_of(rng, tables)

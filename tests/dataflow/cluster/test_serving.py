@@ -1,5 +1,5 @@
-"""What one worker gives others.  All rows of an exchange in pieces: whoever gives them is a few slices ahead of whoever
-takes them, and stops when nobody wants them.  Rows under keys: when they can be looked up."""
+"""Rows that one worker serves to others.  All rows of an exchange are sent in chunks: the sender is a few slices ahead
+of the receiver, and stops when nobody needs the rows.  Rows under keys are sent when they can be looked up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 400
 
 @pytest.fixture
 def two() -> Cluster:
-    """Two workers with rows of which each needs half of the other's, one row in a slice, and nothing delivered."""
+    """Two workers, each of which needs half of the other's rows. A slice is one row, and no message is delivered."""
     catalog = DictCatalog()
     catalog.run(TABLE)
     (command,) = catalog.run(VIEW)
@@ -39,7 +39,7 @@ def chunk_count(two: Cluster, of: int, to: int) -> int:
 
 
 def slices(two: Cluster, w: int, most: int) -> int:
-    """Of so many slices those that could be made at a worker."""
+    """Run up to `most` slices at a worker. Returns their number."""
     made = 0
     while two.rigs[w].engine.builds and made < most:
         two.rigs[w].slice()
@@ -48,20 +48,20 @@ def slices(two: Cluster, w: int, most: int) -> int:
 
 
 def requested(two: Cluster) -> tuple[int, int]:
-    """Who gives rows to whom, once the request for them has come."""
+    """Deliver the first request. Returns the worker that sends the rows, and the one that receives them."""
     (of, to) = next((b, a) for (a, b), messages in two.channels.items() if messages)
     two.hand((to, of))
     return of, to
 
 
-def test_no_more_slices_than_somebody_takes(two: Cluster) -> None:
+def test_a_sender_waits_for_its_receiver(two: Cluster) -> None:
     of, to = requested(two)
     assert slices(two, of, ROWS) < ROWS and 0 < chunk_count(two, of, to) <= AHEAD
     two.drain()
     two.validate()
 
 
-def test_what_nobody_wants_ends(two: Cluster) -> None:
+def test_sending_ends_when_nobody_needs_the_rows(two: Cluster) -> None:
     of, to = requested(two)
     slices(two, of, 2)
     rig = two.rigs[to]
@@ -77,8 +77,8 @@ def test_what_nobody_wants_ends(two: Cluster) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_was_only_found_by_columns_is_not_asked_for_by_them_before_there_is_an_index(seed: int) -> None:
-    """The first view finds rows of its exchange by `a`, and asks for them by `b`; the second one asks by `a`."""
+def test_rows_are_not_requested_by_columns_without_an_index(seed: int) -> None:
+    """The first view looks rows of its exchange up by `a`, and pulls them by `b`; the second view pulls by `a`."""
     catalog = DictCatalog()
     catalog.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
     joined, by_a = (catalog.run(text)[0].view for text in (

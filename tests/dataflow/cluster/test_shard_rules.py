@@ -1,5 +1,5 @@
-"""Every rule of the protocol is needed: without it a schedule of the simulator fails (DESIGN section 7, the model's R1
-to R16)."""
+"""Every rule of the protocol is necessary: without it a schedule of the simulator fails (DESIGN section 7, the model's
+R1 to R19)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
 FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
-         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # one is near
+         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # a failing one is near
 
 
 def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,15 +52,15 @@ def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R2: requests are served when a walk's outputs are sent, not on its way."""
+    """R2: requests are served after a walk has sent its outputs, not during it."""
     split, tick = Exchanges.split, Cluster.tick
 
     def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
-        rig.shards.asked = [c for (_, to), c in self.channels.items() if to == rig.worker]
+        rig.shards.waiting_channels = [c for (_, to), c in self.channels.items() if to == rig.worker]
         tick(self, rig, *arguments)
 
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
-        for sender, messages in enumerate(self.asked):
+        for sender, messages in enumerate(self.waiting_channels):
             if messages and isinstance(messages[0], RowsRequest):
                 self.server.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)
@@ -117,7 +117,7 @@ def any_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R6: a fill adds what no present key holds already."""
+    """R6: a fill adds only rows that no present key holds already."""
     fill = Table.fill
 
     def fill_again(self: Table, cols: Any, keys: Any, rows: Batch) -> None:
@@ -130,7 +130,7 @@ def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R8: what hangs on a looked-up key goes, also where the key holds no row."""
+    """R8: keys that derive from a looked-up key are evicted, also if the key has no row."""
     carry = Join.carry
 
     def only_with_rows(self: Join, engine: Any, node: Any, port: int, primary: int | None, p: Any) -> Any:
@@ -155,22 +155,22 @@ def looked_up_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def boundary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R15: a group whose kept row went, and may have another one behind it, is pulled again."""
+    """R15: a group is pulled again if its kept row was deleted and another row may follow."""
     monkeypatch.setattr(Aggregate, "_refill", lambda self, engine, node, dirty: None)
 
 
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R17: what cannot be pulled through is full: not by a key of what is computed."""
+    """R17: a state is full if its key cannot be pulled, such as a computed column."""
     monkeypatch.setattr(layout, "_make_full", lambda full, n, why: full.setdefault(n, why))
 
 
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R18: a union of inputs that are hashed otherwise is hashed by nothing."""
+    """R18: a union of inputs that are hashed differently is hashed by no columns."""
     monkeypatch.setattr(Union, "partition", lambda self, inputs: Partition((None,) * len(inputs), inputs[0]))
 
 
 def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: that a worker starts anew is the first that it says."""
+    """R19: the first message of a restarted worker reports the restart."""
 
     def late(messages: Any) -> Any:
         if len(messages) > 1 and isinstance(messages[0], WorkerRestarted):
@@ -191,7 +191,7 @@ def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: one of a worker that has not is dropped."""
+    """R4: an update of a worker that has not answered is dropped."""
     join = Exchanges.join
 
     def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
@@ -216,18 +216,18 @@ def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R14: what hangs on a row whose lookup would be remote is evicted."""
+    """R14: keys that derive from a row whose lookup would be remote are evicted."""
     monkeypatch.setattr("noria.dataflow.ops.stateless.join.evict_through", lambda *args: None)
     assert Join._evicting.__globals__["evict_through"]() is None
 
 
 def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R16: an end that keeps nothing passes evictions on."""
+    """R16: a thin exchange passes evictions on."""
     monkeypatch.setattr(eviction, "pass_on", lambda *args: None)
 
 
 def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R16: only where what is below does not pull again what it holds."""
+    """R16: an exchange is thin only if the states below do not pull keys that they hold."""
     monkeypatch.setattr(layout, "_ends_in_states", lambda n: True)
 
 
@@ -247,7 +247,7 @@ def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what derives from its rows is evicted."""
+    """R19: keys that derive from its rows are evicted."""
     monkeypatch.setattr(Exchanges, "_evict_from", lambda self, worker, node, cols: None)
 
 
@@ -273,7 +273,7 @@ def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: a worker that answers a mark has caught up itself, as far as rows pass exchanges."""
     catch_up = FrontierRequests.catch_up
     monkeypatch.setattr(FrontierRequests, "catch_up",
-                        lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
+                        lambda self, depth, then, requester=-1: catch_up(self, min(depth, 1), then, requester))
 
 
 def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def chunks_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exchange in use goes on while an index is built for the sake of another view."""
+    """An exchange in use is served while an index is built for another view."""
     feeds = Backfills.feeds
 
     def forgetful(self: Backfills, exchange: Any, cols: Any = ()) -> bool:
@@ -320,7 +320,7 @@ def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
-    """Joined with the number of rows that another table has of each; and the sum of these."""
+    """Views over a join of stories with their numbers of votes, and the sums of these numbers."""
     stories, votes = mir.Base(tables[0]), mir.Base(tables[1])
     counted = mir.Aggregate(votes, (1,), (mir.agg("count_star", None, votes.fields),), ("n",))
     joined = mir.Join(stories, counted, ((0, 0),), rng.random() < 0.3)

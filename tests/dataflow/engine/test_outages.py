@@ -1,4 +1,4 @@
-"""An operator that raises takes its node and what is below it out of service, and nothing else: random programs, with
+"""An operator that raises takes its node and the nodes below it out of service, and no others: random programs, with
 operators that raise now and then, against the oracle."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fault(Exception):
 
 
 class Clock:
-    """Each look at it takes 50 ms."""
+    """A clock that advances by 50 ms at each reading."""
 
     def __init__(self) -> None:
         self.at, self.step = 0, 50_000_000
@@ -107,7 +107,7 @@ def _step(rig: Rig, rng: random.Random, views: list[ViewDef], faults: Faults) ->
 
 
 def _read(rig: Rig, rng: random.Random, view: ViewDef) -> None:
-    """As the worker answers: an error that carries the reason, or the rows."""
+    """Read as the worker does: returns the rows, or an error with the reason."""
     if not rig.engine.ready(view.name):
         error = rig.engine.builds.error_of(view.name)
         assert error is None or "Fault" in error.message
@@ -129,7 +129,7 @@ def _converges(rig: Rig, views: list[ViewDef]) -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_everything_else_stays_right_and_what_broke_converges(block: int) -> None:
+def test_other_views_stay_correct_and_broken_ones_converge(block: int) -> None:
     raised = sum(run(FIRST + seed) for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4))
     assert SEEDS < 4 or raised
 
@@ -139,7 +139,7 @@ def expected(error: SqlError) -> None:
 
 
 def run_several(seed: int, steps: int = 60) -> int:
-    """Of several workers."""
+    """`run` for several workers."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -149,7 +149,7 @@ def run_several(seed: int, steps: int = 60) -> int:
     try:
         for rig in cluster.rigs:
             rig.engine.outages.log, rig.engine.clock = (lambda what, bug: "W0.1.1"), clock.now
-            rig.engine.builds.unforeseen = lambda bug: out_of_service("what others asked for", str(bug))
+            rig.engine.builds.unforeseen = lambda bug: out_of_service("a request of another worker", str(bug))
         for _ in range(steps):
             for n in [n for rig in cluster.rigs for n in rig.engine.graph.nodes]:
                 faults.put_into(n.op)
@@ -195,6 +195,6 @@ def _several_converge(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_other_workers_gather_again_what_broke_at_one(block: int) -> None:
+def test_other_workers_gather_the_rows_of_a_broken_state_again(block: int) -> None:
     raised = sum(run_several(FIRST + seed) for seed in range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
     assert SEEDS < 2 or raised

@@ -1,4 +1,4 @@
-"""Plays one operator over random tables: writes, reads, evictions and changes of the program.  The states are validated
+"""Tests one operator over random tables: writes, reads, evictions and changes of the program.  The states are validated
 after each step; in the end each view equals the slow reference."""
 
 from __future__ import annotations

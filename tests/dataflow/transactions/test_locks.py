@@ -11,7 +11,7 @@ from noria.dataflow.transactions.locks import LockTable
 A, B, C = ("t1", b"a"), ("t1", b"b"), ("t1", b"c")
 
 
-def test_shared_locks_go_together_and_exclusive_ones_do_not() -> None:
+def test_shared_locks_are_compatible_and_exclusive_ones_are_not() -> None:
     locks = LockTable()
     assert locks.acquire(1, [A], exclusive=False) is None
     assert locks.acquire(2, [A], exclusive=False) is None
@@ -38,7 +38,7 @@ def test_a_shared_request_does_not_overtake_an_exclusive_one() -> None:
     assert locks.release(1) == [2] and locks.release(2) == [3]
 
 
-def test_a_holder_of_a_shared_lock_that_wants_more_waits_in_front() -> None:
+def test_a_holder_of_a_shared_lock_that_requests_an_exclusive_one_waits_in_front() -> None:
     locks = LockTable()
     locks.acquire(1, [A], exclusive=False)
     locks.acquire(2, [A], exclusive=False)
@@ -49,7 +49,7 @@ def test_a_holder_of_a_shared_lock_that_wants_more_waits_in_front() -> None:
     assert locks.release(1) == [3]
 
 
-def test_two_holders_that_both_want_more_are_a_deadlock() -> None:
+def test_two_holders_that_both_request_an_exclusive_lock_are_a_deadlock() -> None:
     locks = LockTable()
     locks.acquire(1, [A], exclusive=False)
     locks.acquire(2, [A], exclusive=False)
@@ -72,7 +72,7 @@ def test_a_cycle_of_three_is_found_when_it_closes() -> None:
         locks.acquire(owner, [resource])
     assert locks.wait(1, B) == () and locks.wait(2, C) == ()
     assert locks.wait(3, A) == (3, 1, 2)
-    assert locks.release(3) == [2]  # the victim was not queued, so the others go on
+    assert locks.release(3) == [2]  # the victim was not queued, so the others continue
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -120,7 +120,7 @@ def test_random_interleavings(seed: int) -> None:
             assert len(holders) < 2 or not any(holders), "incompatible holders"
         blockers = dict(locks.waiting())
         assert blockers.keys() == waits.keys()
-        assert all(blockers.values()), "somebody waits for nobody"
+        assert all(blockers.values()), "a waiting owner has no blocker"
         left = set(blockers)
         while free := {o for o in left if not left.intersection(blockers[o])}:
             left -= free

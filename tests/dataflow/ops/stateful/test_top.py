@@ -40,7 +40,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     assert shown(r, key) == rows[:20]
     events: list[str] = []
     r.engine.trace = lambda *event: events.append(format_event(r.engine.symbols, *event))
-    for _ in range(200):  # always the first one goes
+    for _ in range(200):  # the first row is always deleted
         r.write([("t", rows.pop(0), -1)])
     r.write([("t", (1_000, 1, -1), 1)])
     assert shown(r, key) == rows[:20]
@@ -48,7 +48,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     validate(r.engine)
 
 
-def test_a_row_behind_the_kept_ones_goes_no_further() -> None:
+def test_a_row_behind_the_kept_ones_emits_no_delta() -> None:
     r = rig((1,), 2)
     r.write([("t", (i, 1, 100 - i), 1) for i in range(50)])
     assert shown(r, (1,)) == [(0, 1, 100), (1, 1, 99)]
