@@ -38,7 +38,7 @@ from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
 FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
-         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # a failing one is near
+         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # near it
 
 
 def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
