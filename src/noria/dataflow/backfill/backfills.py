@@ -1,4 +1,4 @@
-"""First states and indexes over many rows, built in slices between other work (sections 4.5 and 5).
+"""Builds first states and indexes over many rows in slices, between other work (sections 4.5 and 5).
 
 Keeps true:
 * A node is built when all states that it derives from are complete. Until then it is *inert*: no tick updates it,
@@ -188,7 +188,6 @@ class Backfills:
             self.engine.shards.gather_all(n)
         else:
             self.state(Promotion(n, indexes))
-
 
     def serve(self, serving: BackfillSender) -> None:
         """Schedule the rows that a worker has requested."""

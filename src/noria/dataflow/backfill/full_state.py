@@ -1,7 +1,7 @@
-"""Builds in slices of this worker's own states: first states, indexes of tables, and checks of new table
-definitions.
+"""Builds of this worker's own states, in slices: first states, indexes of tables, and checks of new table definitions.
 
-A first state is computed by the graph (`scan.py`) or from files of Spark.
+Keeps true: at the end of a build, its state equals the operator applied to all input rows and deltas. The graph
+computes a first state (`scan.py`), or Spark's files have the input rows. `Backfills` makes and runs the builds.
 """
 
 from __future__ import annotations

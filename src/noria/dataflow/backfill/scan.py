@@ -1,11 +1,13 @@
-"""A scan of all input rows of a node, in slices.
+"""A scan of all input rows of a node, in slices: the base class of builds that the graph computes.
 
 Gates (`ops/stateful/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through
-copies of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
-arises: at every moment the output equals the operators applied to the rows that have passed.
+copies of the stateless operators between, which also receive all deltas.
 
-One side of a join passes a gate, the larger one if the operator allows it. The other side is complete from the
-beginning; no row meets it before rows of the first side pass.
+Keeps true: at every moment the output equals the operators applied to the rows that have passed. So no snapshot is
+needed, and no backlog arises.
+
+Of a join, one side passes a gate: the larger one if the operator allows it. The other side is complete from the
+beginning, and no row is joined with it before rows of the first side pass.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Determines when a worker has received everything that others had committed, for reads of a session's own
-writes.
+"""Determines when a worker has all effects of other workers' earlier commits, so that a session reads its own writes.
 
 A `Marker` is a message in the same channels as updates. So a worker that answers one has sent all results of its
 earlier ticks before the answer. Rows pass as many exchanges as their path through the graph has. So a worker that

@@ -5,6 +5,8 @@ tick; every other message is handled alone (rule R1).
 
 A message of a later program version waits until this worker has that version, and so do all later messages of its
 sender (DESIGN section 7). A message for a dropped node is ignored.
+
+Call `receive` with received messages, and send the messages of `outgoing` after each step.
 """
 
 from __future__ import annotations

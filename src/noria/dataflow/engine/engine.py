@@ -1,5 +1,4 @@
-"""The engine of one worker: ticks, reads and migrations of its graph. Synchronous: nothing runs concurrently in
-it.
+"""The engine of one worker: ticks, reads and migrations of its graph. No two calls run concurrently.
 
 Keeps true: between two calls every invariant of DESIGN section 6 holds. A tick walks the graph once in
 topological order, so a read of upstream state during the tick sees states after the tick (rule R2).

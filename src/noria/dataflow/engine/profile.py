@@ -1,7 +1,8 @@
 """Measures one read, node by node, for EXPLAIN ANALYZE.
 
-While the read runs, `Engine.fetch` calls the profile, which has a clock; the core has none. The time of a node
-excludes that of the nodes it reads from.
+Keeps true: the time of a node excludes that of the nodes from which it reads.
+
+Set `Engine.profile` to a `ReadProfile` while the read runs: `Engine.fetch` then calls it.
 """
 
 from __future__ import annotations

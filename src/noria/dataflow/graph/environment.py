@@ -1,4 +1,7 @@
-"""The clock, log and cancellation checks of a worker. The core uses no clock, file or log of its own."""
+"""The clock, log and cancellation checks that a process provides to its worker.
+
+The data-flow has no clock, file or log of its own. So a test controls time and cancellation completely.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Decides which states are full or partial, which indexes they have, and who depends on which key.
+"""Decides which states are full or partial, which indexes they have, and which indexes depend on the keys of which.
 
-`plan` is a pure function of the graph (sections 4.2, 4.5; rule R17). The engine calls it after every change of
+Call `plan`, a pure function of the graph (sections 4.2, 4.5; rule R17). The engine calls it after every change of
 the program.
 
 A stateful node is partial if every pull of its keys can be planned through the operators above it. Otherwise it

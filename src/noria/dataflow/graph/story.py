@@ -1,10 +1,12 @@
 """The story of a violation: the last requests, base deltas and misses before it.
 
-An engine's story stores events as they happen and formats them only when it is read. Deltas of other nodes follow
-from these events. The story has them too if it is the engine's `trace`, as in tests.
+An engine's story stores events as they happen and formats them only when it is read. Deltas of nodes that are no base
+tables follow from these events, so they are not stored, unless the story is the engine's `trace`, as in tests.
 
-Keeps true: an event refers to a few rows at most, however large the delta was. It refers to no node, so the
-memory of a dropped view is freed.
+Keeps true: an event has a few rows at most, however large the delta was. It refers to no node, so the memory of a
+dropped view is freed.
+
+Call the `Story` with each event, and `describe` for the text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Describes what a change of the program would do to one worker's graph, without doing it (section 5).
 
-The new views are lowered onto the present graph, a layout is planned for the nodes that would exist, and the new
-nodes are removed again. Keeps true: no state, index or build changes. A layout is a pure function of the graph,
-and the new nodes get no state.
+`rehearse` lowers the new views onto the present graph, plans a layout for the nodes that would exist, and removes the
+new nodes again. Keeps true: no state, index or build changes. A layout is a pure function of the graph, and the new
+nodes have no state.
 
 Bytes are estimates. A state is assumed to have as many rows as the largest table that it derives from: groups
 have fewer, joins may have more. Each row counts 8 bytes a column, its identity and its index entries. Texts are

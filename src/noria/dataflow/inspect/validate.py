@@ -1,10 +1,10 @@
-"""`validate`: compares every state with a recomputation from the base tables that uses no state.
+"""Compares every state with a recomputation from the base tables that uses no state: call `validate`.
 
 It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every present key of every index. It
 checks HOLE-CLOSED by reading each present key through its parents, where no key may be missing.
 
 One of several workers checks only states that derive from its own rows; `noria verify` and the simulator compare
-the others. It is slow: for tests and for `Inspect("validate")`.
+the others. The comparison is slow: use it in tests and by `Inspect("validate")`.
 """
 
 from __future__ import annotations

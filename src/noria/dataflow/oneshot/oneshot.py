@@ -1,5 +1,4 @@
-"""One-shot queries: an upquery, through operators that keep nothing, for a SELECT that no view answers (section
-4.4).
+"""One-shot queries: a SELECT that no view answers is one upquery through operators that keep nothing (section 4.4).
 
 A one-shot has its own nodes, outside the graph. It reads rows as a pull does: by key if the key traces to an
 index, otherwise all rows, which are kept for this request only. If the graph has an equal node with a state, the
@@ -9,8 +8,10 @@ Keeps true: it reads tables and states as they are between two ticks and changes
 rows, where a lookup counts as LOOKUP_ROWS. A query that would read more raises `ReadLimitExceeded` before it reads
 them.
 
-`delta`: rows that exist for this reader only, by table, with their signs. States that derive from such a table
-are not used.
+A reader may have rows of its own, the changes of its transaction (`delta`, by table and with signs). States that derive
+from such a table are not used.
+
+Make a `OneShot` for each query, and call `read` or `read_between`.
 """
 
 from __future__ import annotations

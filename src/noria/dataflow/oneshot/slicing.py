@@ -6,7 +6,9 @@
 
 Keeps true: all rows are those of the tick at which the scan began, with the rows that only its reader has. A write to
 rows that the scan has not reached is recorded, and undone when the scan reads them. Writes to rows that it has passed
-have no effect on it. No node is in the graph. The rows kept, and those to undo, are bounded in bytes.
+do not affect it. No node is in the graph. The rows kept, and those to undo, are bounded in bytes.
+
+`Scans.begin` begins a scan for a query, and `Scans.step` runs one slice.
 """
 
 from __future__ import annotations

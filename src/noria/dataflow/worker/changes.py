@@ -2,6 +2,8 @@
 
 Keeps true: a change that fails leaves the graph as it was. If a view of the program cannot be made at recovery,
 it is left out, and its reads return the reason.
+
+Call `ProgramChanges.change`; at recovery `each` or `adopt`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of base tables: one synced commit, then one tick of its deltas (ACK-DURABLE).
 
 Keeps true: a change is committed before it is acknowledged. A committed change completes its tick, or the worker
-ends.
+ends. `Commits.write` handles a write, a prepare and a decision.
 """
 
 from __future__ import annotations

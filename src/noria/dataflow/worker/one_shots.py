@@ -5,8 +5,10 @@
                  ├──► all of a small table ──► slices (`slicing.py`) ──► the reply
                  └──► larger: at once, at most `rows` rows ──► the reply, or slices, or error 3024
 
-Keeps true: a query reads the rows of the moment at which its turn begins, not at which it arrived. A cancelled
-query is answered at the next turn.
+Keeps true: a query reads the rows as of the begin of its turn, not of its arrival. A cancelled query is answered at the
+next turn.
+
+`OneShots.add` queues a query; `fresh`, `larger` and `send_chunk` each run one turn.
 """
 
 from __future__ import annotations

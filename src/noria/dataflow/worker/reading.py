@@ -1,7 +1,9 @@
 """Reads of a view by keys: one at a time, or many in one upquery if none of them needs special treatment.
 
-Keeps true: a combined read returns for each key what a read of this key alone would return. An error is reported
-for the read that has it only.
+Keeps true: a combined read returns for each key the rows that a read of this key alone would return. An error is
+reported only for the read that has it.
+
+Call `read` for one read, `prefill` before adjacent ones, and `many` for a `ReadMany`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Fills keys again that partial views had before a restart, by upqueries while the worker is otherwise idle.
+"""Fills the keys again that partial views had before a restart, by upqueries in turns between other work.
 
 Keeps true: saved keys are hints, so they may be outdated. Filling stops for good when memory is short or texts
 are swept: keys that clients read are worth more.
+
+`has_work` says whether a slice can run, and `step` runs it.
 """
 
 from __future__ import annotations

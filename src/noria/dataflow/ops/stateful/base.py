@@ -1,11 +1,10 @@
-"""Base table: out = the rows of a table; the root of the data-flow. Looked up in memory if joins need it,
-otherwise on disk.
+"""Base table: out = the rows of a table; the root of the data-flow.
 
-A base table that joins look up in keeps a partial state; missing keys are read from the store (section 4.3: base
-tables answer every upquery). The store has a tick's delta before the tick.
+If joins look rows up in it, it keeps a partial state and reads missing keys from the store. Otherwise all lookups read
+the store (section 4.3: base tables answer every upquery). The store has a tick's delta before the tick.
 
-A single worker's tick drops the rows that the state does not cover, if the state is older than all states below and
-none of these is full (`drops`). Every key present below was then pulled through it. Otherwise all rows pass.
+A single worker's tick drops the rows that no present key covers, if the state is older than all states below and none
+of these is full (`drops`): then every key present below was pulled through it. Otherwise all rows pass.
 
 When a table gains columns, readers of the new columns use another node. The older node has the first columns
 only.

@@ -1,5 +1,4 @@
-"""Reader: out = the rows of a view by its key, published for lock-free readers (sections 4.1, 6.2). The leaf of a
-view."""
+"""Reader, the leaf of a view: out = the view's rows by its key, published for lock-free readers (sections 4.1, 6.2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Top: out = of each group's rows, in a total order, those after the first `offset`, at most `limit` of them.
 
-Stored, for each group that a present key covers: its first rows, with their multiplicities. Let k = offset +
+The state has, for each group that a present key covers, its first rows with their multiplicities. Let k = offset +
 limit.
 
     fewer than k rows kept   they are all rows of the group

@@ -1,4 +1,4 @@
-"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta passes or not by itself."""
+"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta is tested alone."""
 
 from __future__ import annotations
 

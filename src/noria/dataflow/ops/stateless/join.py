@@ -6,9 +6,9 @@ self-joins and diamonds are exact.
 Outer: the same for rows that meet the residual condition too. Each left row without a match appears with NULLs.
 These rows add (L' where R' has no match) - (L where R had none) to d(out).
 
-Pulls read one side first, the primary, and look rows up in the other side. A delta of the primary side needs the
-other side complete for the key, so it pulls it. A delta of the other side reads only stored rows of the primary: no
-key that is present below has other ones.
+A pull reads one side first, the primary, and looks rows up in the other side. A delta of the primary side pulls the
+rows of its keys in the other side, which must be complete for them. A delta of the other side reads only stored rows of
+the primary side: rows that are not stored belong to no key that is present below.
 """
 
 from __future__ import annotations
