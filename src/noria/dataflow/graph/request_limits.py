@@ -3,9 +3,9 @@
 An engine checks its `work`, the `RequestLimits` of the current request, during an upquery or a first state: before each
 pull and before each product of rows.
 
-Keeps true: the limits are checked only while every state is consistent: between two fills, between two slices of a
-first state, and between two slices of a scan before the commit. So an abandoned request leaves no state half changed.
-Ticks of committed writes have no limits: they always finish.
+Keeps true: the limits are checked only while every state is consistent. This is so between two fills, between two
+slices of a first state, and between two slices of a scan before the commit. So an abandoned request leaves no state
+half changed. Ticks of committed writes have no limits: they always finish.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ If joins look rows up in it, it keeps a partial state and reads missing keys fro
 the store (section 4.3: base tables answer every upquery). The store has a tick's delta before the tick.
 
 A single worker's tick drops the rows that no present key covers, if the state is older than all states below and none
-of these is full (`drops`): then every key present below was pulled through it. Otherwise all rows pass.
+of these is full (`drops`). Every key present below was then pulled through it. Otherwise all rows pass.
 
 When a table gains columns, readers of the new columns use another node. The older node has the first columns
 only.
