@@ -28,8 +28,8 @@ class Bench:
         self.now = 0
         symbols = SymbolTable(None)
         self.store = RocksStore(str(path), symbols)
-        around = WorkerEnvironment(self.clock, self.began.append, self.cancelled.__contains__, self.notes.append)
-        self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, around=around)
+        environment = WorkerEnvironment(self.clock, self.began.append, self.cancelled.__contains__, self.notes.append)
+        self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, environment=environment)
         self.catalog = DictCatalog()
         self.seq = self.request = 0
 

@@ -171,7 +171,7 @@ class Rig:
             self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
         for delta in self.deltas(mine).values():
             self.store.put(table, delta)
-        self.engine.builds.again(table)
+        self.engine.builds.restart(table)
         self.engine.reload(table)
 
     def empty(self, table: str) -> None:

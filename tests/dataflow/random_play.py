@@ -177,7 +177,7 @@ class SlicedQuery:
         """Whether the table has been replaced since the start. Then the next slice must raise the error."""
         if rig.tables[self.table.name] == self.table:
             return False
-        self.scan.look()
+        self.scan.check_table()
         with pytest.raises(SqlError, match="has changed"):
             self.scan.step()
         rig.engine.scans.remove(self.scan)
@@ -187,7 +187,7 @@ class SlicedQuery:
         """Run a slice. After the last one, compare the answer and return True."""
         self.scan.rows = chance.randint(1, 4)
         if chance.random() < 0.05:  # as after a bulk load
-            self.scan.again()
+            self.scan.restart()
             self.begin(rig)
         if not self.scan.step():
             return False

@@ -462,7 +462,7 @@ class Cluster:
     def _check_whole(self, rig: ShardRig, exchange: Node, truth: dict[Node, Rows]) -> None:
         for n, _ in exchange.children:
             have = bag(n.op.recompute(rig.engine, n, [exchange.op.everything(rig.engine, exchange)]))
-            assert n.elsewhere or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
+            assert n.all_remote or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
 
     def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
         if n.full:

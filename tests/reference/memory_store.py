@@ -42,7 +42,7 @@ class IndexBuild:
     def in_slices(self) -> None:
         pass
 
-    def again(self) -> None:
+    def restart(self) -> None:
         self.done = 0
 
     def abandon(self) -> None:

@@ -87,7 +87,7 @@ class Lowering:
         node = self.engine.graph.add(op, parents)
         if self.engine.shards is not None:
             node.parts = op.partition([p.parts for p in parents]).output
-            node.elsewhere = node.parts == ONE and self.engine.shards.worker != 0
+            node.all_remote = node.parts == ONE and self.engine.shards.worker != 0
         return node
 
     def _exchange(self, node: Node, by: Columns | None) -> Node:

@@ -37,7 +37,7 @@ from noria.state.rows.table import Table
 from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
-FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
+FIRST = {"mark_waits_for_losses": 800, "served_stay_served": 500, "loss_evicts": 350, "evict_voids": 350,
          "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # near it
 
 
@@ -278,7 +278,7 @@ def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: a full state that gathers again has not caught up."""
-    monkeypatch.setattr(Exchanges, "lost_nothing", lambda self: True)
+    monkeypatch.setattr(Exchanges, "has_all_rows", lambda self: True)
 
 
 def loads_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,15 +308,15 @@ def chunks_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
                         lambda self, engine, rows: receive(self, engine, rows) if self._in_slice else None)
 
 
-def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+def served_stay_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exchange in use is served while an index is built for another view."""
-    feeds = Backfills.feeds
+    can_serve = Backfills.can_serve
 
     def forgetful(self: Backfills, exchange: Any, cols: Any = ()) -> bool:
-        self._fed.clear()
-        return feeds(self, exchange, cols)
+        self._servable.clear()
+        return can_serve(self, exchange, cols)
 
-    monkeypatch.setattr(Backfills, "feeds", forgetful)
+    monkeypatch.setattr(Backfills, "can_serve", forgetful)
 
 
 def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
@@ -338,7 +338,7 @@ RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
     fifo, serve_between, broad_requests_all, answer_has_only_the_requesters, any_index, fill_once, join_without_both,
     looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
     cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
-    chunks_have_deltas, fed_stay_fed, evict_empty]
+    chunks_have_deltas, served_stay_served, evict_empty]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)

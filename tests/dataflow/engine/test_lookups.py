@@ -215,7 +215,7 @@ def test_a_lookup_is_bounded_by_the_memory_of_one_request(bench: Popular, monkey
 def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
     popular(bench)
     bench.read(2**40, "counts", 0)
-    bench.worker.engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
+    bench.worker.engine.lookups.step(bench.worker.environment, bench.worker._again, bench.worker._log_defect)
     t = bench.catalog.tables["t"]
     (more,) = bench.catalog.run(f"CREATE VIEW texts AS {VIEWS['texts']}")
     assert isinstance(more, CreateView)
@@ -238,7 +238,7 @@ def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.M
     popular(bench)
     bench.read(2**40, "counts", 0)
     engine = bench.worker.engine
-    engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
+    engine.lookups.step(bench.worker.environment, bench.worker._again, bench.worker._log_defect)
     rows = tuple((1_000 + i, 0, "A", 1) for i in range(50))
     engine.store.write((Insert("t", (0, 1, 2, 3), rows),), 1, 10**6)  # without the data-flow, as files of a load
     monkeypatch.setattr(engine.store, "ingest", lambda *a: None)

@@ -149,7 +149,7 @@ def run_several(seed: int, steps: int = 60) -> int:
     try:
         for rig in cluster.rigs:
             rig.engine.outages.log, rig.engine.clock = (lambda what, bug: "W0.1.1"), clock.now
-            rig.engine.builds.unforeseen = lambda bug: out_of_service("a request of another worker", str(bug))
+            rig.engine.builds.on_defect = lambda bug: out_of_service("a request of another worker", str(bug))
         for _ in range(steps):
             for n in [n for rig in cluster.rigs for n in rig.engine.graph.nodes]:
                 faults.put_into(n.op)

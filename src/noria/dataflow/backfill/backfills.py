@@ -59,14 +59,14 @@ class Backfills:
     """All builds, which take turns. `at_once_rows`: states and indexes over at most this many rows are built at
     once by the request. `state_bytes`: the limit of one state (0: none). `adhoc_bytes`: the limit of a state that
     only ad-hoc views need (0: none). `awaited_rows`: Spark makes an index over more rows (0: never).
-    `unforeseen`: records a defect and returns the error to answer with."""
+    `on_defect`: records a defect and returns the error to answer with."""
 
     engine: BackfillRuntime
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
     adhoc_bytes: int = 0
     awaited_rows: int = 0
-    unforeseen: Callable[[Exception], SqlError] | None = None
+    on_defect: Callable[[Exception], SqlError] | None = None
     states: dict[Node, StateBackfill | SparkBackfill | BackfillReceiver] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], IndexBackfill] = field(default_factory=dict)
     declared: dict[tuple[str, Columns], IndexBackfill] = field(default_factory=dict)  # by table: no view needs these
@@ -76,7 +76,7 @@ class Backfills:
     _turns: deque[Backfill] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
     dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
-    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that this worker can serve
+    _servable: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, with columns that can be served
     _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
     def declare(self) -> None:
@@ -179,9 +179,9 @@ class Backfills:
                 self._turns.remove(self.states.pop(n))
         for n, indexes in promotions.items():
             if n not in self.states:
-                self.make_beside(n, indexes)
+                self.build_beside(n, indexes)
 
-    def make_beside(self, n: Node, indexes: list[Columns]) -> None:
+    def build_beside(self, n: Node, indexes: list[Columns]) -> None:
         """Build a full state that will replace the present state of n."""
         if n.op.remote and self.engine.shards is not None:
             self.state(BackfillReceiver(n, indexes))
@@ -194,17 +194,17 @@ class Backfills:
         self.served.append(serving)
         self._turns.append(serving)
 
-    def serve_no_more(self, stays: Callable[[BackfillSender], bool]) -> None:
+    def stop_serving(self, stays: Callable[[BackfillSender], bool]) -> None:
         """Stop serving requests, except those for which `stays` returns True."""
         for s in [s for s in self.served if not stays(s)]:
             self.served.remove(s)
             self._turns.remove(s)
 
-    def gathers_anew(self, node: Node) -> None:
+    def restart_gathering(self, node: Node) -> None:
         """Restart the full state of an exchange: its rows will arrive again from the first one."""
         build = self.states.get(node)
         if isinstance(build, BackfillReceiver):
-            build.anew(self.engine)
+            build.restart(self.engine)
 
     def arrived(self, node: Node, rows: Batch) -> bool:
         """Add rows that this worker owns to the full state of an exchange. Returns whether it accepts more."""
@@ -237,11 +237,11 @@ class Backfills:
         above = local_ancestors(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and a.readiness in UNREADY for a in above)
 
-    def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
+    def can_serve(self, exchange: Node, cols: Columns = ()) -> bool:
         """Whether this worker can serve the rows of an exchange under keys of these columns. False while its layout
         lacks a part that the requester's layout may have already."""
         above = local_ancestors(exchange.parents[0])
-        indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
+        indexed = (exchange, cols) in self._servable or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
             n.op.stateful and n.parents and n.readiness in UNREADY for n in above))
 
@@ -259,15 +259,15 @@ class Backfills:
                     self.engine.work.check()
             self._completed(made)
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart all builds that read the table: a bulk load added rows without deltas."""
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
-                made.build.again()
+                made.build.restart()
                 made.ticket = ""
-        self.anew(set(self.engine.bases.get(table, ())))
+        self.restart_derived(set(self.engine.bases.get(table, ())))
 
-    def anew(self, changed: set[Node]) -> None:
+    def restart_derived(self, changed: set[Node]) -> None:
         """Restart the first states under way that derive from these nodes."""
         above = ancestors if self.engine.shards is None else local_ancestors
         for n in self.engine.graph.nodes:
@@ -278,7 +278,7 @@ class Backfills:
                 if build is not None:
                     self._turns.remove(build)
                 if isinstance(build, Promotion) and not n.full:
-                    self.state(build.anew())
+                    self.state(build.restarted())
                     continue
                 if isinstance(build, Promotion):
                     n.indexes = build.indexes
@@ -287,13 +287,13 @@ class Backfills:
                 self.state(StateBackfill(n))
 
     # -------------------------------------------------------------- the graph has changed
-    def on_the_way(self) -> set[Node]:
+    def nodes_above_builds(self) -> set[Node]:
         """The nodes that states being filled, at any worker, derive from."""
         filled = {s.node for s in self.states.values() if isinstance(s, StateBackfill) and s in self._begun()}
         used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in local_ancestors(n)}
         return used.union(*(local_ancestors(s.node.parents[0]) for s in self.served))
 
-    def relaid(self, before: Mapping[Node, Lookups]) -> None:
+    def adapt_to_layout(self, before: Mapping[Node, Lookups]) -> None:
         """After a layout, drop builds that no node needs and decide which nodes ticks update. `before`: the
         former lookups of nodes in use and of nodes above a state being filled."""
         nodes = set(self.engine.graph.nodes)
@@ -302,7 +302,7 @@ class Backfills:
         for (base, columns), made in list(self.indexes.items()):
             if base not in nodes or (columns not in base.pulled and (base, columns) not in self.promised):
                 self._forget_index(made)
-        self.serve_no_more(lambda s: s.node in nodes)
+        self.stop_serving(lambda s: s.node in nodes)
         for state in self.states.values():
             if isinstance(state, StateBackfill | BackfillReceiver):
                 state.refit()
@@ -338,7 +338,7 @@ class Backfills:
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
         lookups = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
-        self._fed = {(n, cols) for n, cols in lookups if (n, cols) in self._fed or self.feeds(n, cols)}
+        self._servable = {(n, cols) for n, cols in lookups if (n, cols) in self._servable or self.can_serve(n, cols)}
         for n in reversed(nodes):
             if not n.op.stateful:
                 n.inert = n in self.dormant or (bool(n.children) and not any(map(self._uses_deltas, n.children)))
@@ -346,7 +346,7 @@ class Backfills:
     def _uses_deltas(self, below: tuple[Node, int]) -> bool:
         """Whether a child uses the node's deltas. The child of an exchange may be at another worker."""
         child, _ = below
-        return self.feeds(child) if child.op.remote else not child.inert
+        return self.can_serve(child) if child.op.remote else not child.inert
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
@@ -414,9 +414,9 @@ class Backfills:
             complete = bool(step())
             if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
                 nbytes = build.state.memory()
-                RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.what())
+                RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.describe())
                 if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
-                    raise adhoc_too_much(build.what(), self.adhoc_bytes)
+                    raise adhoc_too_much(build.describe(), self.adhoc_bytes)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
@@ -424,7 +424,7 @@ class Backfills:
         finally:
             engine.work = outer
         if build.error is not None and isinstance(build, BackfillSender):
-            self.serve_no_more(lambda s: s is not build)
+            self.stop_serving(lambda s: s is not build)
             build.fail(build.error)
         return build.error is None and complete
 
@@ -435,7 +435,7 @@ class Backfills:
 
     def _completed(self, build: Backfill) -> None:
         if isinstance(build, BackfillSender):  # it may have been abandoned with its last chunk
-            self.serve_no_more(lambda s: s is not build)
+            self.stop_serving(lambda s: s is not build)
             return
         self._turns.remove(build)
         if isinstance(build, FitCheck):
@@ -457,7 +457,7 @@ class Backfills:
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
-            build.put()
+            build.install()
         self._try(build, self.engine.relayout)
         if build.error is not None:  # the nodes that wait for it cannot be built
             assert isinstance(build, Promotion | BackfillReceiver)
@@ -490,7 +490,7 @@ class Backfills:
         waits = "" if build.error is None else build.error.message
         if build.error is None and not self._can(build) and not (isinstance(build, BackfillReceiver) and build.passed):
             waits = "made by Spark" if isinstance(build, IndexBackfill) else "waits for what it derives from"
-        return BuildProgress(build.what(), done, max(done, total), waits, build.error is not None)
+        return BuildProgress(build.describe(), done, max(done, total), waits, build.error is not None)
 
 
 def _beside(build: Backfill | None) -> bool:

@@ -72,5 +72,5 @@ class Backfill:
         """Rows done, and rows in total."""
         raise NotImplementedError
 
-    def what(self) -> str:
+    def describe(self) -> str:
         raise NotImplementedError

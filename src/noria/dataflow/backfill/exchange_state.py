@@ -69,7 +69,7 @@ class BackfillSender(ScanBackfill):
     def _finish(self, engine: BackfillRuntime) -> None:
         self._over()
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.requester}"
 
 
@@ -101,7 +101,7 @@ class BackfillReceiver(Backfill):
         if self._shadow is not None and self.indexes is None:
             self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
 
-    def anew(self, engine: BackfillRuntime) -> None:
+    def restart(self, engine: BackfillRuntime) -> None:
         """Drop the rows that have arrived and begin again."""
         if self._shadow is not None and self.indexes is None:
             self.node.op.forget(engine, self.node)
@@ -109,7 +109,7 @@ class BackfillReceiver(Backfill):
 
     def _begun(self, engine: BackfillRuntime) -> Node:
         n = self.node
-        self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, elsewhere=n.elsewhere)
+        self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, all_remote=n.all_remote)
         if self.indexes is not None:
             shadow.indexes = self.indexes
             n.op.make_state(engine, shadow)
@@ -133,5 +133,5 @@ class BackfillReceiver(Backfill):
     def counts(self, engine: BackfillRuntime) -> Counts:
         return sum(done for done, _ in self.passed.values()), sum(of for _, of in self.passed.values())
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}, from all workers"

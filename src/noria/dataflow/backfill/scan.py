@@ -93,7 +93,7 @@ class ScanBackfill(Backfill):
         return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
 
     def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
-        node = Node(n.id, op, parents, fields=n.fields, full_below=True, elsewhere=n.elsewhere)
+        node = Node(n.id, op, parents, fields=n.fields, full_below=True, all_remote=n.all_remote)
         self._way.append(node)
         return node
 

@@ -103,8 +103,8 @@ class ExchangeServer:
         """Answer a request for rows under distinct, folded keys."""
         def can() -> bool:  # a dormant node may pull by these columns
             builds = self._engine.builds
-            feeds = builds.feeds(node, cols) and (gathers_by(node, cols) or not builds.dormant)
-            return feeds or failed_above(self._engine, node) is not None
+            served = builds.can_serve(node, cols) and (gathers_by(node, cols) or not builds.dormant)
+            return served or failed_above(self._engine, node) is not None
 
         if not can():
             self._waiting.park(can, lambda: self.serve_keys(requester, node, cols, keys, number), requester,
@@ -130,10 +130,10 @@ class ExchangeServer:
         except (InvariantViolation, StoreBroken, RemoteRowsNeeded, LongLookup):
             raise
         except Exception as bug:
-            if self._engine.builds.unforeseen is None:
+            if self._engine.builds.on_defect is None:
                 raise
             self._engine.forget_partial(ancestors(node))
-            self._refuse(requester, node, number, self._engine.builds.unforeseen(bug))
+            self._refuse(requester, node, number, self._engine.builds.on_defect(bug))
         else:
             self._send_rows(requester, node, number, rows)
 
@@ -175,23 +175,23 @@ class ExchangeServer:
             if (s.requester, s.number) == (requester, m.number):
                 s.ahead += m.chunks
         if not m.chunks:
-            builds.serve_no_more(lambda s: (s.requester, s.number) != (requester, m.number))
+            builds.stop_serving(lambda s: (s.requester, s.number) != (requester, m.number))
 
     def lost(self, worker: int) -> None:
         """Drop the requests for all rows of a lost worker."""
-        self._engine.builds.serve_no_more(lambda s: s.requester != worker)
+        self._engine.builds.stop_serving(lambda s: s.requester != worker)
 
     def loaded(self, stale: list[Node]) -> None:
         """Drop requests for all rows of these exchanges after a bulk load. The requesters receive `TableLoaded` and
         send their requests again."""
-        self._engine.builds.serve_no_more(lambda s: s.node not in stale)
+        self._engine.builds.stop_serving(lambda s: s.node not in stale)
 
 
 def _is_complete(engine: Engine, node: Node) -> bool:
     """Whether all states of the exchange's input are full at this worker. SqlError if one failed."""
     if (error := failed_above(engine, node)) is not None:
         raise error
-    return engine.builds.feeds(node) and all(
+    return engine.builds.can_serve(node) and all(
         n.full or not n.parents or not n.op.stateful for n in local_ancestors(node.parents[0]))
 
 

@@ -73,7 +73,7 @@ class Exchanges:
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
         self.holding_for: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
         others = [w for w in range(workers) if w != worker]
-        self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
+        self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.has_all_rows)
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
@@ -154,7 +154,7 @@ class Exchanges:
         at the end."""
         for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
             self._abandon(g)
-        self._engine.builds.gathers_anew(node)
+        self._engine.builds.restart_gathering(node)
         self._begin(node, (), NO_KEY)
 
     def gather_anew(self, node: Node) -> None:
@@ -286,7 +286,7 @@ class Exchanges:
         self._gathers.remove(g)
         end(g)
 
-    def relaid(self) -> None:
+    def adapt_to_layout(self) -> None:
         """After a layout, end gatherings for indexes that no longer exist."""
         nodes = self._engine.graph.nodes
         self._values.nodes = {n.id: n for n in nodes if n.op.remote}
@@ -384,9 +384,9 @@ class Exchanges:
         self.holding_for.discard(worker)
         if self.worker in self.holding_for:
             self._send(worker, HoldEviction(True))
-        self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
+        self._renew(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
-    def load(self, table: str) -> None:
+    def report_load(self, table: str) -> None:
         """Report to all workers that this worker's rows of the table changed on disk. The caller has renewed
         states that derive from them without an exchange."""
         for w in range(self.workers):
@@ -398,14 +398,14 @@ class Exchanges:
     def loaded(self, worker: int, table: str) -> None:
         """Renew exchanges that derive from a table, whose rows at a worker changed on disk, as if it had been
         lost (R19)."""
-        self._doubt(worker, self._derived(table))
+        self._renew(worker, self._derived(table))
 
-    def broke(self, raised: set[Node]) -> None:
+    def report_broken(self, raised: set[Node]) -> None:
         """After operators of this worker raised in a tick: all workers gather their output again."""
         self._gathered_again([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
                               and not raised.isdisjoint(ancestors(n))])
 
-    def made_again(self, nodes: set[Node]) -> None:
+    def recreated(self, nodes: set[Node]) -> None:
         """Gather again what derives from nodes that were removed and added again, empty: they missed writes."""
         exchanges = [n for n in self._engine.graph.nodes if n.op.remote]
         self._gathered_again([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
@@ -416,19 +416,19 @@ class Exchanges:
             if w != self.worker:
                 self._send(w, ExchangesBroken(tuple([n.id for n in stale])))
         self.server.loaded(stale)
-        self._doubt(self.worker, stale)
+        self._renew(self.worker, stale)
 
     def broken(self, worker: int, b: ExchangesBroken) -> None:
-        """Handle a `ExchangesBroken` of another worker (see `broke`)."""
+        """Handle a `ExchangesBroken` of another worker (see `report_broken`)."""
         stale = [self._values.node(number) for number in b.exchanges]
-        self._doubt(worker, [n for n in stale if n is not None])
+        self._renew(worker, [n for n in stale if n is not None])
 
     def _derived(self, table: str) -> list[Node]:
         """The exchanges that derive from a table."""
         bases = set(self._engine.bases.get(table, ()))
         return [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))]
 
-    def _doubt(self, worker: int, exchanges: Sequence[Node]) -> None:
+    def _renew(self, worker: int, exchanges: Sequence[Node]) -> None:
         """Gather or evict a worker's rows of these exchanges, which may be stale."""
         stale = set(exchanges)
         self._requests = {number: request for number, request in self._requests.items()
@@ -451,7 +451,7 @@ class Exchanges:
                 if n.thin:
                     self._evict_below(n)
 
-    def lost_nothing(self) -> bool:
+    def has_all_rows(self) -> bool:
         """Whether no full state lacks rows of a worker that was lost or loaded rows."""
         return not any(g.lost for g in self._gathers.of_all_rows())
 

@@ -85,7 +85,7 @@ class Peers:
     def frontier(self) -> tuple[int, ...]:
         """The frontier: for each peer, the number of the last message whose effects this worker's states have. Zeros
         while rows of a lost worker are missing."""
-        return tuple(self._received) if self.shards.lost_nothing() else (0,) * len(self._received)
+        return tuple(self._received) if self.shards.has_all_rows() else (0,) * len(self._received)
 
     def receive(self, envelopes: Sequence[Envelope]) -> None:
         """Handle messages of other workers, in order of arrival."""

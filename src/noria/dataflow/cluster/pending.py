@@ -201,7 +201,7 @@ class PendingRequests:
             if self._waits[whose] == before:  # the request does not wait again
                 self._forget(whose)
 
-        def look() -> None:
+        def wake() -> None:
             if error() is not None or all(g.over for g in remote.gathers):
                 heapq.heappush(self._can, number)
 
@@ -211,10 +211,10 @@ class PendingRequests:
         number = self._park(resume, requester, whose, held)
         for g in remote.gathers:
             if not g.over:
-                g.then.append(look)
+                g.then.append(wake)
         if cancelled is not None:
             self._cancellable.append((number, cancelled))
-        look()
+        wake()
 
     def waits_too_often(self) -> bool:
         """Whether a request has waited more than MOST_WAITS times: its keys are evicted before all of them have
@@ -253,7 +253,7 @@ class PendingRequests:
 
     def settle(self) -> None:
         """Run every request that can continue."""
-        self._look()
+        self._check_cancelled()
         while (number := self._next()) is not None:
             self._remove(number).run()
 
@@ -269,7 +269,7 @@ class PendingRequests:
         polled = next((n for n, ready in self._polled.items() if n < first and ready()), first)
         return None if polled > self._last else polled
 
-    def _look(self) -> None:
+    def _check_cancelled(self) -> None:
         """Check some of the requests, in turn, for cancellation."""
         for _ in range(min(len(self._cancellable), LOOKED_AT)):
             number, cancelled = self._cancellable.popleft()
@@ -284,7 +284,7 @@ class PendingRequests:
 def workers_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
     """Which workers have rows of which missing keys of an exchange: one worker per key if the key determines it
     (narrow), otherwise all (broad: R3)."""
-    if node.elsewhere:
+    if node.all_remote:
         return {}
     (parent,) = node.parents
     part = next((p for p in parent.parts if set(p) <= set(cols)), None)

@@ -106,9 +106,9 @@ class RemoteScan:
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            if self._engine.builds.unforeseen is None:
+            if self._engine.builds.on_defect is None:
                 raise
-            error = self._engine.builds.unforeseen(bug)
+            error = self._engine.builds.on_defect(bug)
         self._send(requester, TableLookupReply(request.number, reply, error))
 
     def _rows(self, table: TableDef, request: TableLookup) -> Batch:

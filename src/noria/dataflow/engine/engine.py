@@ -53,7 +53,7 @@ class Engine:
         self.builds = Backfills(self)
         self.outages = Outages(self)
         self.lookups = SlicedLookups(self)
-        self.held_elsewhere: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
+        self.held_by_transactions: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
         self.scans: list[SlicedRead] = []  # what reads a table in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
@@ -196,7 +196,7 @@ class Engine:
         """`fetch` without the profile."""
         if self.work is not None:
             self.work.check()
-        if node.elsewhere:
+        if node.all_remote:
             return Batch.empty(node.width), np.empty(0, np.int64)
         try:
             if mode is not MissMode.STORED and node.op.stateful and node.parents and not node.full:
@@ -277,7 +277,7 @@ class Engine:
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
         plan = self._planned()
-        used = self.builds.on_the_way()
+        used = self.builds.nodes_above_builds()
         before = {n: (n.primaries, n.full_below) for n in nodes if n.live or n in used}
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
@@ -292,10 +292,10 @@ class Engine:
         try:
             for n in nodes:
                 if n.op.stateful and n not in self.builds.dormant:
-                    self._make_fit(n, plan, promoted, self.large)
-            self.builds.relaid(before)
+                    self._adapt_state(n, plan, promoted, self.large)
+            self.builds.adapt_to_layout(before)
             if self.shards is not None:
-                self.shards.relaid()
+                self.shards.adapt_to_layout()
         except BaseException:
             self._demote(promoted)
             raise
@@ -334,15 +334,15 @@ class Engine:
 
     def _to_rebuild(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
         """Large states in use, with their new indexes, that the layout makes full or that lack an index of it."""
-        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
+        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_large(n)
                 and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
 
-    def _is_much(self, node: Node) -> bool:
+    def _is_large(self, node: Node) -> bool:
         if node.full:
             return node.state is not None and len(node.stored) > self.builds.at_once_rows
         return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
-    def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
+    def _adapt_state(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """Adapt n's state to the layout. `promoted` collects states in use that become full."""
         promote = n in plan.full and not n.full
         if promote and n.live:
@@ -352,7 +352,7 @@ class Engine:
         if not n.full and n.state is not None:
             for cols in set(n.op.presence(n)) - n.pulled:  # only finds rows: its keys are not kept complete
                 n.stored.evict(cols, n.stored.present(cols))
-        ranges.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
+        ranges.adapt_to_layout(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
                 self.first_state(n, n.live, large)
@@ -401,9 +401,9 @@ class Engine:
         saved = self.saved
         if at_once and not waits and saved is not None and saved.restore(node):
             return
-        if saved is not None and saved.behind:
+        if saved is not None and saved.lacks_rows:
             node.inert = True
-            saved.late.append(node)
+            saved.build_later.append(node)
             self.builds.state(StateBackfill(node))
             return
         if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
@@ -430,7 +430,7 @@ class Engine:
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """Yield all rows of a node in slices."""
-        return iter(()) if node.elsewhere else node.op.stream(self, node)
+        return iter(()) if node.all_remote else node.op.stream(self, node)
 
     def everything(self, node: Node) -> Batch:
         """All rows of a node."""

@@ -26,7 +26,7 @@ from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, N
 from noria.dataflow.backfill.pace import Pace, no_time
 from noria.dataflow.engine.runtime import EngineRuntime
 from noria.dataflow.graph.environment import WorkerEnvironment
-from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.graph import used_columns
 from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import KeyedScan, StoreBroken, TooManyRows
@@ -61,14 +61,14 @@ class SlicedLookup:
         self._engine = engine
         self.base, self.cols, self.keys = needed.base, needed.cols, needed.keys
         self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
-        self._looked_at = _kept(self.base)
-        self.again()
+        self._used_columns = _kept(self.base)
+        self.restart()
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row: a bulk load may have added rows without a delta."""
         self._scan: KeyedScan = self._engine.store.begin_lookup(self._table, self.cols, self.keys)
         self._parts: list[Batch] = []  # rows, each followed by the ordinal of its key
-        self._nets, self._signed, self.done = self._looked_at is not None, False, 0
+        self._nets, self._signed, self.done = self._used_columns is not None, False, 0
 
     @property
     def _table(self) -> str:
@@ -83,10 +83,10 @@ class SlicedLookup:
         """Whether this read waits for this lookup."""
         return (self.base, self.cols) == (needed.base, needed.cols) and np.array_equal(self.keys, needed.keys)
 
-    def look(self) -> None:
+    def check_table(self) -> None:
         """After a change of the program, determine whether the lookup is stale."""
         self.stale |= (self.base not in self._engine.bases.get(self._table, ()) or not self._scan.same()
-                       or _kept(self.base) != self._looked_at)
+                       or _kept(self.base) != self._used_columns)
 
     def reads(self, table: str) -> bool:
         return self._table == table
@@ -115,8 +115,8 @@ class SlicedLookup:
             return
         rows = self.base.narrowed(rows)
         columns = np.concatenate([rows.columns, ordinals[None, :]])
-        if self._looked_at is not None:
-            columns[[c for c in range(rows.width) if c not in self._looked_at]] = NULL_CODE
+        if self._used_columns is not None:
+            columns[[c for c in range(rows.width) if c not in self._used_columns]] = NULL_CODE
         part = Batch(columns, rows.weights)
         self._signed |= bool((rows.weights < 0).any())
         if self._nets:
@@ -163,7 +163,7 @@ def folded(engine: EngineRuntime, base: Node, cols: Columns, keys: Codes) -> Cod
 
 def _kept(base: Node) -> frozenset[int] | None:
     """The columns of a base table that nodes below use. None: all, also if its rows are kept in memory."""
-    return None if base.state is not None else looked_at(base)
+    return None if base.state is not None else used_columns(base)
 
 
 # ------------------------------------------------------------------ all of them
@@ -245,19 +245,19 @@ class SlicedLookups:
         finally:
             self.most = 0
 
-    def look(self) -> None:
+    def check_table(self) -> None:
         """After a change of the program, find the stale lookups."""
         for lookup in self._under_way:
-            lookup.look()
+            lookup.check_table()
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart the lookups in a table after a bulk load."""
         for lookup in self._under_way:
             if lookup.reads(table) and not lookup.stale:
-                lookup.again()
+                lookup.restart()
 
     # -------------------------------------------------------------- slices
-    def step(self, around: WorkerEnvironment, run: Callable[[Envelope], None],
+    def step(self, environment: WorkerEnvironment, run: Callable[[Envelope], None],
              unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
         """Read one slice for the first waiting read.
 
@@ -271,7 +271,7 @@ class SlicedLookups:
         lookup = reader.lookups[-1]
         before = lookup.done
         try:
-            self._slice(reader, around)
+            self._slice(reader, environment)
         except SqlError as error:
             replies.append((reader.envelope, error_reply(reader.envelope, error)))
             self._leave(reader)
@@ -283,21 +283,21 @@ class SlicedLookups:
             self._leave(reader)
         else:
             self._continue(reader, run)
-        around.began(0)
+        environment.began(0)
         return max(lookup.done - before, 0), replies
 
-    def _slice(self, reader: _WaitingRead, around: WorkerEnvironment) -> None:
-        if around.cancelled(reader.number):
+    def _slice(self, reader: _WaitingRead, environment: WorkerEnvironment) -> None:
+        if environment.cancelled(reader.number):
             raise interrupted()
         lookup = reader.lookups[-1]
         limit_ms = getattr(reader.envelope.body, "limit_ms", 0)
         if limit_ms and lookup.spent_ns > limit_ms * 1_000_000:
             raise statement_timeout(limit_ms)
-        lookup.look()
+        lookup.check_table()
         if lookup.over or lookup.stale:
             return
-        around.began(reader.number)
-        pace, outer = Pace(around.clock or no_time, around.processor), self.engine.work
+        environment.began(reader.number)
+        pace, outer = Pace(environment.clock or no_time, environment.processor), self.engine.work
         self.engine.work = RequestLimits()
         try:
             lookup.step()

@@ -177,4 +177,4 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from scan.held()
     if engine.shards is not None:
         yield from engine.shards.held()
-    yield from engine.held_elsewhere()
+    yield from engine.held_by_transactions()

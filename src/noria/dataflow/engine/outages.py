@@ -23,7 +23,7 @@ from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import SparkBackfill
 from noria.dataflow.backfill.scan import ScanBackfill
-from noria.dataflow.engine.renewal import FATAL, once_more, restart
+from noria.dataflow.engine.renewal import FATAL, restart, retry_build
 from noria.dataflow.engine.runtime import EngineRuntime
 from noria.dataflow.graph.graph import local_ancestors
 from noria.dataflow.graph.nodes import Node
@@ -63,9 +63,9 @@ class Outages:
             return self.failed(build.node, bug)
         if isinstance(bug, SqlError):
             return bug
-        if (unforeseen := self._engine.builds.unforeseen) is None:
+        if (on_defect := self._engine.builds.on_defect) is None:
             raise bug
-        return unforeseen(bug)
+        return on_defect(bug)
 
     def __len__(self) -> int:
         """The number of full states that are out of service."""
@@ -146,7 +146,7 @@ class Outages:
         now, engine = self._now(), self._engine
         down = [n for n in self._known if self._is_down(n)]
         for n in [n for n in down if self._known[n].next_at <= now]:
-            once_more(engine, n)
+            retry_build(engine, n)
         if down:
             engine.builds.settle()
 

@@ -28,7 +28,7 @@ class Visits:
     misses: int = 0
     ns: int = 0
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"calls": self.calls, "keys": self.keys, "rows": self.rows, "misses": self.misses,
                 "ms": round(self.ns / 1e6, 3)}
 
@@ -66,6 +66,6 @@ class ReadProfile:
         visit.misses += missed
         return rows, ordinal
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"depth": self.depth, "misses": sum(v.misses for v in self.visits.values()),
-                "nodes": {node: v.shown() for node, v in self.visits.items()}}
+                "nodes": {node: v.as_dict() for node, v in self.visits.items()}}

@@ -72,7 +72,7 @@ def nearest(n: Node) -> set[Node]:
     return seen
 
 
-def looked_at(node: Node) -> frozenset[int] | None:
+def used_columns(node: Node) -> frozenset[int] | None:
     """The columns of a node that its children use. None: all."""
-    used = [child.op.looks_at(child) for child, _ in node.children]
+    used = [child.op.used_inputs(child) for child, _ in node.children]
     return None if None in used else frozenset(c for w in used if w is not None for c in w)

@@ -323,7 +323,7 @@ class Operator:
         """Create, change or drop node.state so that it agrees with node.full and node.indexes."""
         raise NotImplementedError
 
-    def looks_at(self, node: Node) -> frozenset[int] | None:
+    def used_inputs(self, node: Node) -> frozenset[int] | None:
         """The input columns on which the rows depend that nodes below use. None: all."""
         return None
 
@@ -425,7 +425,7 @@ class Node:
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
     parts: Parts = ONE
     thin: bool = False  # of an exchange: whether it stores answers only until they are used
-    elsewhere: bool = False  # whether all its rows are at another worker
+    all_remote: bool = False  # whether all its rows are at another worker
     through: dict[int,
                   # of a join, by primary: nodes that pull through it
                   list[DependentIndex]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ class IndexBuild(Protocol):
     def in_slices(self) -> None:
         """Stop waiting for files and index the rows in slices."""
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row: a bulk load added rows without writes."""
 
     def abandon(self) -> None:
@@ -255,8 +255,8 @@ class BaseStore(Protocol):
         """Second phase: commit the prepared group as `write` would, or discard it. An unknown group has no
         effect. Without disk space nothing changes, and every result has the error."""
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
-                 within: Part | None = None) -> StatementEffect:
+    def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
+                       work: RequestLimits | None = None, within: Part | None = None) -> StatementEffect:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
@@ -264,15 +264,15 @@ class BaseStore(Protocol):
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
-    def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,
-                                                                                                             ...]:
-        """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `work_out`; a transaction
-        then also holds the locks of all keys and entries that were looked up."""
+    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None
+                       ) -> tuple[bytes, ...]:
+        """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `predict_effect`; a
+        transaction then also holds the locks of all keys and entries that were looked up."""
 
     def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
                      ) -> None:
         """Raise SqlError 1062 if the rows `added` (packed) would violate a UNIQUE index, among each other or with
-        stored rows. Rows whose keys are in `removed` do not count. Locks: as in `met`."""
+        stored rows. Rows whose keys are in `removed` do not count. Locks: as in `find_conflicts`."""
 
     def entries(self, table: TableDef, columns: tuple[int, ...], what: str, arguments: tuple[bytes, ...]) -> object:
         """Answer a question about a UNIQUE index that `begin_fitting` has filled for this definition. SqlError

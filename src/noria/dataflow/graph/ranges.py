@@ -151,7 +151,7 @@ def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Itera
 
 
 # ------------------------------------------------------------------ eviction, layout
-def relaid(node: Node, indexes: set[Columns], promoted: bool) -> None:
+def adapt_to_layout(node: Node, indexes: set[Columns], promoted: bool) -> None:
     """After a layout, set the indexes by which ranges are read. `promoted`: the node was partial and is full now."""
     node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(indexes)}
 
@@ -169,10 +169,10 @@ def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
 
 
 def _now_filled(engine: GraphRuntime, field: Field, low: int, high: int, values: int) -> str:
-    return f"{_shown(engine, field, low, high)}, which has {values} values"
+    return f"{_interval_text(engine, field, low, high)}, which has {values} values"
 
 
-def _shown(engine: GraphRuntime, field: Field, low: int, high: int) -> str:
+def _interval_text(engine: GraphRuntime, field: Field, low: int, high: int) -> str:
     first = "" if low == MIN_INT else text.of_value(engine.symbols, field, low)
     return f"{first}..{'' if high == MAX_INT else text.of_value(engine.symbols, field, high)}"
 

@@ -28,26 +28,26 @@ class RequestLimits:
     return nanoseconds.
 
     `cancelled`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
-    of a full state that it builds; 0: none. `unforeseen`: records a defect in a part of the request and returns
+    of a full state that it builds; 0: none. `on_defect`: records a defect in a part of the request and returns
     the error to answer with.
     """
 
     __slots__ = (
+        "_cancelled",
         "_clock",
         "_ends",
         "_limit_ms",
         "_nbytes",
+        "_on_defect",
         "_processor",
         "_state_bytes",
         "_stops",
-        "_unforeseen",
-        "_unwanted",
     )
 
     def __init__(self, clock: Clock | None = None, limit_ms: int = 0, cancelled: Callable[[], bool] | None = None,
                  nbytes: int = REQUEST_BYTES, state_bytes: int = 0,
-                 unforeseen: Callable[[Exception], SqlError] | None = None, processor: Clock | None = None):
-        self._state_bytes, self._unforeseen = state_bytes, unforeseen
+                 on_defect: Callable[[Exception], SqlError] | None = None, processor: Clock | None = None):
+        self._state_bytes, self._on_defect = state_bytes, on_defect
         self._clock, self._processor = (clock, processor) if limit_ms else (None, None)
         self._limit_ms, self._cancelled, self._nbytes = limit_ms, cancelled, nbytes
         limit_ns = limit_ms * 1_000_000
@@ -60,9 +60,9 @@ class RequestLimits:
         if self._cancelled is not None and self._cancelled():
             raise interrupted()
         if self._clock is not None and self._clock() > self._ends:
-            raise self.late()
+            raise self.timeout()
         if self._processor is not None and self._processor() > self._stops:
-            raise self.late()
+            raise self.timeout()
 
     def product(self, rows: int, width: int) -> None:
         """Call it before `rows` rows are made. SqlError 3024 if they exceed the memory of one request."""
@@ -81,11 +81,11 @@ class RequestLimits:
 
     def defect(self, bug: Exception) -> SqlError:
         """Return the error for a defect in a part of the request; raise the defect itself if nobody records it."""
-        if self._unforeseen is None:
+        if self._on_defect is None:
             raise bug
-        return self._unforeseen(bug)
+        return self._on_defect(bug)
 
-    def late(self) -> SqlError:
+    def timeout(self) -> SqlError:
         return statement_timeout(self._limit_ms)
 
 

@@ -103,13 +103,13 @@ class OneShot:
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
 
     # -------------------------------------------------------------- rows that the caller sets
-    def alone(self) -> None:
+    def ignore_states(self) -> None:
         """Use no state of the graph from now on, since later ticks change it."""
         self._twins = {}
         self._all_rows.clear()
         self._hashed.clear()
 
-    def has(self, node: Node, rows: Batch) -> None:
+    def set_rows(self, node: Node, rows: Batch) -> None:
         """Set all rows of a node that the query needs."""
         self._all_rows[node] = rows
 
@@ -250,7 +250,7 @@ class OneShot:
     def _in_order(self, node: Node, op: Top) -> Batch | None:
         """The rows of a Top without groups, by `first`."""
         rows = None if op.group else self.first(node.parents[0], op.order, op.k)
-        return None if rows is None else op.shown(self, rows)
+        return None if rows is None else op.visible_rows(self, rows)
 
     def first(self, node: Node, order: Order, rows: int) -> Batch | None:
         """The node's first rows in an order, at least `rows` of them or all, with all rows that rank among them.

@@ -5,7 +5,7 @@
 A result is held as codes; a chunk is converted to Arrow when it is requested. Keeps true: a cancelled result is
 dropped at the next turn; a chunk has about RESULT_CHUNK_BYTES.
 
-`LargeResults.shown` makes the reply to a query; `request_next` queues a request for a chunk, and `next` answers it.
+`LargeResults.make_reply` makes the reply to a query. `request_next` queues a request for a chunk; `next` answers it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LargeResults:
     def memory(self) -> int:
         return sum(r.memory() for r in self._held.values())
 
-    def shown(self, request: int, view: Any, chunked: bool, rows: Batch, ordinals: Codes) -> Rows:
+    def make_reply(self, request: int, view: Any, chunked: bool, rows: Batch, ordinals: Codes) -> Rows:
         """Convert the rows of an answer to a reply: all of them or, with `chunked`, the first of many. If a value is an
         evaluation error, the reply is that error."""
         visible = rows.columns[: view.visible]
@@ -118,7 +118,7 @@ class LargeResults:
         else:
             self._requested.append((e, more))
 
-    def look(self) -> None:
+    def drop_cancelled(self) -> None:
         """Drop cancelled results."""
         for number in [n for n in self._held if self._cancelled(n)]:
             self._drop(number)

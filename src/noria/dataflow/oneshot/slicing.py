@@ -66,7 +66,7 @@ class Scan:
         self._maps = path[1:keeps]
         self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
         self._among = _traced(top, lookup.key)
-        shot.alone()
+        shot.ignore_states()
         self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
         self._begin()
 
@@ -89,7 +89,7 @@ class Scan:
         self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
         self._rows: list[Batch] = []
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """After a bulk load, read everything again as of now. A reader with rows of its own has to begin anew."""
         self._stale |= self._shot.own_rows(self._table.name) is not None
         if not self.over:
@@ -98,7 +98,7 @@ class Scan:
     def reads(self, table: str) -> bool:
         return self._table.name == table
 
-    def look(self) -> None:
+    def check_table(self) -> None:
         """After a change of the program, check whether the table is unchanged."""
         was, now = self._table, self._engine.store.tables().get(self._table.name)
         self._stale |= now is None or (now.table_id, now.keyed, now.columns) != (was.table_id, was.keyed, was.columns)
@@ -126,7 +126,7 @@ class Scan:
         """Read one slice. Returns whether it was the last. SqlError 1412 if the table has changed, 3024 if too
         many bytes are kept."""
         name = self._table.name
-        self.look()
+        self.check_table()
         if self._stale:
             raise view_changed(name)
         texts = self._shot.texts_of(self._base)
@@ -204,7 +204,7 @@ class Scan:
         them."""
         node = self._keeper or (self._maps or [self._base])[-1]
         rows = concat(self._rows, node.width) if self._kept is None else self._kept.rows()
-        self._shot.has(node, rows)
+        self._shot.set_rows(node, rows)
         if self._lookup.between is not None:
             return self._shot.between(self._top, self._lookup.key, *self._lookup.between)
         return self._shot.read(self._top, self._lookup.key, self._lookup.keys, self._lookup.nulls)
@@ -258,13 +258,13 @@ class Scans:
     """All scans, which take turns.
 
     Together they may keep ONE_SHOTS_BYTES. Beyond that only scans that keep little continue, and the oldest one
-    while there is room for its result. `unforeseen`: records a defect of a request and returns the error to
+    while there is room for its result. `on_defect`: records a defect of a request and returns the error to
     answer with. `results`: bytes of results held.
     """
 
     engine: Engine
-    around: WorkerEnvironment
-    unforeseen: Callable[[str, Exception], SqlError]
+    environment: WorkerEnvironment
+    on_defect: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
     _waiting: deque[_PendingQuery] = field(default_factory=deque)
     _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same, in order of arrival
@@ -279,7 +279,8 @@ class Scans:
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
-        work = shot.work = RequestLimits(self.around.clock, 0, partial(self.around.cancelled, number), ONE_SHOT_BYTES)
+        work = shot.work = RequestLimits(self.environment.clock, 0, partial(self.environment.cancelled, number),
+                                         ONE_SHOT_BYTES)
         scan = Scan(self.engine, shot, top, lookup)
         query = _PendingQuery(e, number, scan, make_reply, work)
         self._waiting.append(query)
@@ -287,15 +288,15 @@ class Scans:
         self.engine.scans.append(scan)
         return True
 
-    def look(self) -> None:
+    def check_tables(self) -> None:
         """After a change of the program, check the tables of all scans."""
         for a in self._waiting:
-            a.scan.look()
+            a.scan.check_table()
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         for a in self._waiting:
             if a.scan.reads(table):
-                a.scan.again()
+                a.scan.restart()
 
     # -------------------------------------------------------------- turns
     def can_continue(self) -> bool:
@@ -304,7 +305,7 @@ class Scans:
 
     def _next(self) -> _PendingQuery | None:
         """The next scan that may continue. A cancelled one is first, so that it ends."""
-        cancelled = self.around.cancelled
+        cancelled = self.environment.cancelled
         cancelled_query = next((a for a in self._waiting if cancelled(a.number)), None)
         if cancelled_query is not None or not self._waiting:
             return cancelled_query
@@ -325,16 +326,16 @@ class Scans:
         self._waiting.append(a)
         before = a.scan.done
         self._slice(a)
-        self.around.began(0)
+        self.environment.began(0)
         return a.scan.done - before
 
     def _slice(self, a: _PendingQuery) -> None:
-        self.around.began(a.number)
-        pace = Pace(self.around.clock or no_time, self.around.processor)
+        self.environment.began(a.number)
+        pace = Pace(self.environment.clock or no_time, self.environment.processor)
         reply: Packet | None = None
         outer, self.engine.work = self.engine.work, a.work
         try:
-            if self.around.cancelled(a.number):
+            if self.environment.cancelled(a.number):
                 raise interrupted()
             if a.scan.step():
                 reply = a.make_reply(*a.scan.answer())
@@ -344,7 +345,7 @@ class Scans:
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            reply = error_reply(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
+            reply = error_reply(a.envelope, self.on_defect(f"a slice of Query {a.number}", bug))
         finally:
             self.engine.work = outer
         a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)

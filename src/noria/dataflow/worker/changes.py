@@ -99,9 +99,10 @@ class GraphPlanner(Protocol):
 class ProgramChanges:
     """The views in the graph. `views`: by name. `left_out`: views that could not be made, and why."""
 
-    def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, around: WorkerEnvironment,
+    def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, environment: WorkerEnvironment,
                  large: int | None):
-        self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
+        self._engine, self._store, self._planner, self._large = engine, store, planner, large
+        self._environment = environment
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
         engine.first_rows = partial(first_rows, engine)
@@ -146,14 +147,14 @@ class ProgramChanges:
             self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
-            self._made_again(again)
+            self._recreated(again)
             if isinstance(bug, SqlError):
                 return bug
             if isinstance(bug, ValueError):
                 return SqlError(*NOT_SUPPORTED_YET, str(bug))
             raise
         self._before = None if back else before
-        self._made_again(again)
+        self._recreated(again)
         left = {t for d in dropped for t in self._planner.tables(d)}
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
@@ -168,11 +169,11 @@ class ProgramChanges:
         return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
                    for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
 
-    def _made_again(self, nodes: set[Node]) -> None:
+    def _recreated(self, nodes: set[Node]) -> None:
         """After a graph was restored: these nodes are empty, so other workers' rows of them are gathered again."""
         shards = self._engine.shards
         if shards is not None and nodes:
-            shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
+            shards.recreated({n for n in nodes if n in self._engine.graph.nodes})
 
     def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
         dropped = [s.table for s in steps if isinstance(s, packets.DropTable)]
@@ -230,7 +231,7 @@ class ProgramChanges:
         except InvariantViolation:
             raise
         except Exception as bug:
-            self._around.note("".join(traceback.format_exception(bug)))
+            self._environment.note("".join(traceback.format_exception(bug)))
             return SqlError(*UNKNOWN_ERROR, f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:

@@ -41,7 +41,7 @@ class TickFailed(Exception):
 class SlicedTask(Protocol):
     """A task that reads a table in slices."""
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart at the first row: a load added rows."""
 
 
@@ -83,17 +83,17 @@ class Commits:
                     self._ended(statement.transaction)
         return Wrote(e.seq, tuple(results))
 
-    def work_out(self, workers: int, body: PredictEffect) -> Done:
+    def predict_effect(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)
-        effect = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
+        effect = self._store.predict_effect(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
         return Done(body.request, effect, effect.result.error)
 
-    def met(self, body: FindConflicts) -> Done:
+    def find_conflicts(self, body: FindConflicts) -> Done:
         conflicts: list[tuple[bytes, ...] | SqlError] = []
         for statement, unique in body.statements:
             try:
                 self._refuse_altered(statement, unique)
-                conflicts.append(self._store.met(statement, self._engine.work, body.within))
+                conflicts.append(self._store.find_conflicts(statement, self._engine.work, body.within))
             except SqlError as error:
                 conflicts.append(SqlError(error.code, error.state, error.message))
         return Done(body.request, tuple(conflicts))
@@ -140,7 +140,7 @@ class Commits:
 
     def _reload(self, table: str, e: Envelope) -> None:
         for slices in self._slices:
-            slices.again(table)
+            slices.restart(table)
         try:
             self._engine.reload(table)
         except Exception as bug:

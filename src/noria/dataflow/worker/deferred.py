@@ -39,8 +39,8 @@ class DeferredRequests:
     """The deferred requests of a worker (see the module). Each `until_` method answers at once or defers the
     request."""
 
-    def __init__(self, engine: Engine, around: WorkerEnvironment, peers: Peers | None, worker: int = 0):
-        self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
+    def __init__(self, engine: Engine, environment: WorkerEnvironment, peers: Peers | None, worker: int = 0):
+        self._engine, self._environment, self._peers, self._worker = engine, environment, peers, worker
         self._waiting: list[_DeferredRequest] = []
         self._tickets = 0
         self.questions: dict[str,
@@ -205,9 +205,9 @@ class DeferredRequests:
         build = builds.next()
         if build is None:
             return 0
-        self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
+        self._environment.began(next((w.number for w in self._waiting if build in w.builds()), 0))
         builds.step()
-        self._around.began(0)
+        self._environment.began(0)
         return build.rows
 
     def answered(self) -> list[tuple[Envelope, Done]]:
@@ -219,7 +219,7 @@ class DeferredRequests:
         return [(w.envelope, reply) for w, reply in replies if reply is not None]
 
     def _reply(self, w: _DeferredRequest) -> Done | None:
-        if not self._around.cancelled(w.number):
+        if not self._environment.cancelled(w.number):
             return w.answer()
         w.cancelled()
         return Done(w.number, error=interrupted())
@@ -231,9 +231,9 @@ class DeferredRequests:
 
     def progress(self) -> list[dict[str, object]]:
         """The builds under way and the views that wait for them."""
-        return list(self._shown())
+        return list(self._list_progress())
 
-    def _shown(self) -> Iterator[dict[str, object]]:
+    def _list_progress(self) -> Iterator[dict[str, object]]:
         builds = self._engine.builds
         for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
                       *builds.states.values()]:

@@ -39,7 +39,7 @@ from noria.dataflow.worker.changes import ProgramChanges
 from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
-Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
+Again = Callable[[Envelope, Run], None]  # runs a request and sends its reply
 Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # for other workers' rows
 
 
@@ -52,14 +52,14 @@ class _QueuedOneShot:
 class OneShots:
     """The queue of one-shots (see the module)."""
 
-    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, around: WorkerEnvironment,
-                 peers: Peers | None, unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
+    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, environment: WorkerEnvironment,
+                 peers: Peers | None, on_defect: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
                  transactions: Transactions):
         self._transactions = transactions
-        self._changes, self._symbols, self._around, self._peers = changes, symbols, around, peers
+        self._changes, self._symbols, self._environment, self._peers = changes, symbols, environment, peers
         self._engine, self._again, self._wait = engine, again, wait
-        self.results = LargeResults(engine, symbols, around.cancelled)
-        self.scans = Scans(engine, around, unforeseen, self.results.memory)
+        self.results = LargeResults(engine, symbols, environment.cancelled)
+        self.scans = Scans(engine, environment, on_defect, self.results.memory)
         self._fresh: deque[_QueuedOneShot] = deque()
         self._larger: deque[_QueuedOneShot] = deque()
         self._replies: list[tuple[Envelope, Packet]] = []
@@ -79,11 +79,11 @@ class OneShots:
         replies, self._replies = self._replies, []
         return replies + self.scans.answered()
 
-    def look(self) -> None:
+    def end_cancelled(self) -> None:
         """Answer cancelled queries and drop cancelled results."""
-        self.results.look()
+        self.results.drop_cancelled()
         for waiting in (self._fresh, self._larger):
-            for queued in [a for a in waiting if self._around.cancelled(a.body.request)]:
+            for queued in [a for a in waiting if self._environment.cancelled(a.body.request)]:
                 waiting.remove(queued)
                 self._replies.append((queued.envelope, error_reply(queued.envelope, interrupted())))
 
@@ -156,7 +156,7 @@ class OneShots:
             if rows < body.rows and not Scan.can(self._engine, top, body.rows):
                 self._larger.append(query)
                 return None
-            show = partial(self.results.shown, body.request, view, body.chunked)
+            show = partial(self.results.make_reply, body.request, view, body.chunked)
             keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
             what = QueryLookup(view.key, keys, body.nulls, body.between)
             if remote is None and self.scans.begin(query.envelope, shot, top, what, show):
@@ -165,4 +165,4 @@ class OneShots:
         finally:
             self._units += shot.spent
         self._units += len(answer[0])
-        return self.results.shown(body.request, view, body.chunked, *answer)
+        return self.results.make_reply(body.request, view, body.chunked, *answer)

@@ -88,7 +88,7 @@ class WorkerQuestions:
             self._engine.profile = None
         if reply.error is not None:
             return packets.Done(body.request, error=reply.error)
-        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.shown()})
+        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.as_dict()})
 
     def stats(self, limit: int) -> dict[str, Any]:
         """Counters and sizes of the worker.  limit: of its memory, in bytes."""

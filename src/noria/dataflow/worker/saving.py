@@ -88,10 +88,10 @@ class RestorableStates:
         self._states, self._plan = dict(states), plan
         self.deltas: Mapping[str, Batch] = deltas
         self._names: dict[int, str] = {}
-        self.late: list[Node] = []  # nodes whose state is built after the deltas
+        self.build_later: list[Node] = []  # nodes whose state is built after the deltas
 
     @property
-    def behind(self) -> bool:
+    def lacks_rows(self) -> bool:
         """Whether the states lack rows that the tables have."""
         return bool(self.deltas)
 
@@ -125,11 +125,11 @@ def catch_up(engine: Engine, saved: SavedState) -> None:
     saved.waits = False
     keys = saved.keys()
     engine.refill = Refill(engine, keys) if keys else None
-    if not saved.behind:
+    if not saved.lacks_rows:
         return
     deltas, saved.deltas = saved.deltas, {}
     engine.tick(deltas)
-    for node in [n for n in engine.graph.nodes if n in saved.late]:
+    for node in [n for n in engine.graph.nodes if n in saved.build_later]:
         engine.builds.drop(node)
-        renewal.begin_again(engine, node, at_once=True, large=engine.large)
+        renewal.rebuild(engine, node, at_once=True, large=engine.large)
     engine.builds.settle()

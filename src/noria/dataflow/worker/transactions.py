@@ -38,11 +38,13 @@ class _Request:
 
 
 class Transactions:
-    """See the module. `again`: runs a request again; its reply is sent late. `late`: sends a reply."""
+    """See the module. `run_again`: runs a request again and sends its reply. `send_late`: sends a reply after the step
+    in which the request arrived."""
 
-    def __init__(self, engine: Engine, worker: int, staging: Staging, again: Callable[[Envelope, Run], None],
-                 late: Callable[[Envelope, Packet], None]):
-        self._engine, self._worker, self._staging, self._again, self._late = engine, worker, staging, again, late
+    def __init__(self, engine: Engine, worker: int, staging: Staging, run_again: Callable[[Envelope, Run], None],
+                 send_late: Callable[[Envelope, Packet], None]):
+        self._engine, self._worker, self._staging = engine, worker, staging
+        self._run_again, self._send_late = run_again, send_late
         self._waiting: dict[str, _Request] = {}
         self._ready: deque[_Request] = deque()
         self.deadlocks = 0
@@ -66,7 +68,7 @@ class Transactions:
         """Run the requests whose locks were granted."""
         while self._ready:
             request = self._ready.popleft()
-            self._again(request.envelope, request.run)
+            self._run_again(request.envelope, request.run)
 
     def ended(self, transaction: str) -> None:
         """Forget a transaction, whose changes are committed or dropped."""
@@ -98,22 +100,22 @@ class Transactions:
 
         return handled
 
-    def _locking(self, transaction: str, e: Envelope, run: Run, again: Run) -> Packet | None:
-        """Run a request that acquires locks. If it is blocked, queue it to run `again`, or end a deadlock."""
+    def _locking(self, transaction: str, e: Envelope, run: Run, run_again: Run) -> Packet | None:
+        """Run a request that acquires locks. If it is blocked, queue it to run `run_again`, or end a deadlock."""
         while True:
             try:
                 return run()
             except Blocked as blocked:
                 cycle = self._staging.locks.wait(transaction, blocked.resource, blocked.exclusive)
             if not cycle:
-                self._waiting[transaction] = _Request(e, again)
+                self._waiting[transaction] = _Request(e, run_again)
                 return None
             self.deadlocks += 1
             victim = min(map(str, cycle), key=self._staging.work_of)
             if victim == transaction:
                 self.ended(victim)
                 return error_reply(e, deadlock())
-            self._late(self._waiting[victim].envelope, error_reply(self._waiting.pop(victim).envelope, deadlock()))
+            self._send_late(self._waiting[victim].envelope, error_reply(self._waiting.pop(victim).envelope, deadlock()))
             self.ended(victim)
 
     def _lock_rows(self, body: messages.LockRows, e: Envelope) -> Packet | None:
@@ -159,7 +161,7 @@ class Transactions:
     def _answer_waiting(self, transaction: str, error: SqlError) -> None:
         request = self._waiting.pop(transaction, None)
         if request is not None:
-            self._late(request.envelope, error_reply(request.envelope, error))
+            self._send_late(request.envelope, error_reply(request.envelope, error))
 
     def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
         if body.marks is not None:

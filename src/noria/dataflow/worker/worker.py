@@ -66,40 +66,40 @@ class Worker:
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory,
                  planner: Callable[[Engine], GraphPlanner], worker: int = 0, epoch: int = 1, memory_limit: int = 0,
                  large: int | None = None, large_index: int = 0, read_files: ReadFiles = lambda files: (), pid: int = 0,
-                 around: WorkerEnvironment | None = None, workers: int = 1, incarnation: int = 1):
+                 environment: WorkerEnvironment | None = None, workers: int = 1, incarnation: int = 1):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
         self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
-        self._late: list[Envelope] = []  # replies that waited for other workers
+        self._late_replies: list[Envelope] = []  # replies that waited for other workers
         self.store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
         self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
         self._steps = self._bugs = 0
         self._grows = True  # whether states may have grown since memory was checked
-        self.around = around or WorkerEnvironment()
-        self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
+        self.environment = environment or WorkerEnvironment()
+        self.engine.clock, self.engine.processor = self.environment.clock, self.environment.processor
         self.engine.builds.awaited_rows = large_index
-        self.engine.builds.state_bytes = self.around.state_bytes
+        self.engine.builds.state_bytes = self.environment.state_bytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
-        self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
-        self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
-        self._deferred = DeferredRequests(self.engine, self.around, self._peers, worker)
-        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.around, large)
+        self.engine.builds.on_defect = partial(self._log_defect, "a slice of what is being built")
+        self.engine.outages.note, self.engine.outages.log = self.environment.note, self._log_exception
+        self._deferred = DeferredRequests(self.engine, self.environment, self._peers, worker)
+        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.environment, large)
         self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
-                                         lambda e, reply: self._late.append(self._reply(e, reply)))
-        self.engine.held_elsewhere = store.transactions.held
+                                         lambda e, reply: self._late_replies.append(self._reply(e, reply)))
+        self.engine.held_by_transactions = store.transactions.held
         if self._peers is not None:
             self._peers.remote_scan.deltas = self.transactions.deltas
-        self.shots = OneShots(self.engine, self.changes, symbols, self.around, self._peers, self._internal,
+        self.shots = OneShots(self.engine, self.changes, symbols, self.environment, self._peers, self._log_defect,
                                self._again, self._wait, self.transactions)
         self.scans = self.shots.scans
-        self._reading = ViewReads(self.engine, self.changes, symbols, self.around, self.shots.results)
+        self._reading = ViewReads(self.engine, self.changes, symbols, self.environment, self.shots.results)
         self._questions = WorkerQuestions(self.engine, store, symbols, self.changes, self.transactions, self.shots,
                                           self._reading, self._deferred, self._peers, self._wait, self.stats)
         self.fill_ahead = FillAhead(self.engine, memory_limit if self._peers is None else 0,
-                                    partial(self._internal, "a view that is filled beforehand"))
-        self._turns = WorkTurns(self._classes(), self.around.clock or (lambda: 0))
+                                    partial(self._log_defect, "a view that is filled beforehand"))
+        self._turns = WorkTurns(self._classes(), self.environment.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
@@ -111,8 +111,8 @@ class Worker:
             packets.ReadMany: self._read_many,
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
-            packets.PredictEffect: self.transactions.planning(partial(commits.work_out, workers)),
-            packets.FindConflicts: self.transactions.planning(commits.met),
+            packets.PredictEffect: self.transactions.planning(partial(commits.predict_effect, workers)),
+            packets.FindConflicts: self.transactions.planning(commits.find_conflicts),
             packets.CheckUnique: self.transactions.planning(commits.check_unique),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -142,7 +142,7 @@ class Worker:
         """Run some work in turns on a worker that receives packets; returns the replies that it completed."""
         self._steps += 1
         has_work, tidies = self._has_work(), self._steps % STEPS_PER_CHECK == 0
-        if not (has_work or tidies or self._late or self._deferred) and self._peers is None:
+        if not (has_work or tidies or self._late_replies or self._deferred) and self._peers is None:
             return []
         with self._with_story():
             out = self._build(0, has_work)
@@ -159,7 +159,7 @@ class Worker:
             yield
         except InvariantViolation as v:
             v.story = self.engine.story.describe()
-            self.around.note(str(v))
+            self.environment.note(str(v))
             raise
 
     def _handled(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
@@ -178,22 +178,22 @@ class Worker:
                 self.transactions.settle()
             if self._peers is not None:
                 self._peers.shards.settle()
-        self.around.began(0)
+        self.environment.began(0)
         return out
 
     def _build(self, budget_ms: int, has_work: bool) -> list[Envelope]:
         """Work in turns; returns the replies that waited for the work. `has_work`: as `_has_work` returns. `budget_ms`:
         0 on a worker that receives packets."""
-        if self._peers is None and not (has_work or self._late or self._deferred):
+        if self._peers is None and not (has_work or self._late_replies or self._deferred):
             return []
-        self.shots.look()
+        self.shots.end_cancelled()
         if budget_ms:
             self._turns.quiet(budget_ms)
         else:
             self._turns.between()
         if self._peers is not None:
             self._peers.shards.settle()
-        late, self._late = self._late, []
+        late, self._late_replies = self._late_replies, []
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self.shots.answered())]
 
     def _classes(self) -> dict[WorkClass, WorkSource]:
@@ -208,8 +208,8 @@ class Worker:
                 WorkClass.FILLS: WorkSource(self.fill_ahead.has_work, self.fill_ahead.step)}
 
     def _look_up(self) -> int:
-        units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
-        self._late += [self._reply(e, reply) for e, reply in failed]
+        units, failed = self.engine.lookups.step(self.environment, self._again, self._log_defect)
+        self._late_replies += [self._reply(e, reply) for e, reply in failed]
         return units
 
     # -------------------------------------------------------------- other workers
@@ -254,15 +254,15 @@ class Worker:
         number = number_of(e)
         self._peers.shards.waiting.wait(
             r, number, lambda: self._again(e, run),
-            lambda error: self._late.append(self._reply(e, error_reply(e, error))),
-            cancelled=lambda: self.around.cancelled(number), held=nothing if remote is None else remote.held)
+            lambda error: self._late_replies.append(self._reply(e, error_reply(e, error))),
+            cancelled=lambda: self.environment.cancelled(number), held=nothing if remote is None else remote.held)
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
 
     def _again(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
         if (reply := self._answered(e, run)) is not None:
-            self._late.append(self._reply(e, reply))
+            self._late_replies.append(self._reply(e, reply))
 
     def _after_takeover(self, change: Callable[[Any, Envelope], packets.Done]
                         ) -> Callable[[Any, Envelope], packets.Done]:
@@ -288,17 +288,17 @@ class Worker:
         if why := wrong(e.body):
             return error_reply(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
-        if type(e.body) in _READS and self.around.cancelled(number):
+        if type(e.body) in _READS and self.environment.cancelled(number):
             return error_reply(e, interrupted())
-        self.around.began(number)
+        self.environment.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
-        unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
-        self.engine.work = RequestLimits(self.around.clock, limit_ms, partial(self.around.cancelled, number), nbytes,
-                                         state_bytes=self.around.state_bytes, unforeseen=unforeseen,
-                                         processor=self.around.processor)
+        on_defect = partial(self._log_defect, f"{type(e.body).__name__} {number}")
+        self.engine.work = RequestLimits(self.environment.clock, limit_ms, partial(self.environment.cancelled, number),
+                                         nbytes, state_bytes=self.environment.state_bytes, on_defect=on_defect,
+                                         processor=self.environment.processor)
         try:
             return run() if run is not None else self._handle(e)
         except SqlError as error:
@@ -306,13 +306,13 @@ class Worker:
         except (InvariantViolation, StoreBroken, TickFailed):
             raise
         except Exception as bug:
-            return self._unforeseen(e, bug)
+            return self._answer_defect(e, bug)
         finally:
             self.engine.work = None
 
-    def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
+    def _answer_defect(self, e: Envelope, bug: Exception) -> packets.Packet:
         """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""
-        error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
+        error = self._log_defect(f"{type(e.body).__name__} {number_of(e)}", bug)
         if isinstance(e.body, packets.Query | packets.Rehearse):
             return error_reply(e, error)  # which change nothing
         if not isinstance(e.body, packets.Read):
@@ -321,16 +321,16 @@ class Worker:
             self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
         return error_reply(e, error)
 
-    def _internal(self, what: str, bug: Exception) -> SqlError:
+    def _log_defect(self, what: str, bug: Exception) -> SqlError:
         """Log a defect under a number; returns the error with this number."""
-        return internal_error(self._logged(what, bug))
+        return internal_error(self._log_exception(what, bug))
 
-    def _logged(self, what: str, bug: Exception) -> str:
+    def _log_exception(self, what: str, bug: Exception) -> str:
         """Log a defect; returns the number of the log entry."""
         self._bugs += 1
         name = f"W{self.worker}.{self.epoch}.{self._bugs}"
         lines = "".join(traceback.format_exception(bug))
-        self.around.note(f"internal error {name} in {what}:\n{lines}")
+        self.environment.note(f"internal error {name} in {what}:\n{lines}")
         return name
 
     def watermark(self) -> packets.Watermark:
@@ -407,8 +407,8 @@ class Worker:
             return packets.Migrated(e.seq, error)
         if self._peers is not None and not body.durable:
             self.engine.views.take_over()  # views of an earlier life would miss the others' writes
-        self.scans.look()
-        self.engine.lookups.look()
+        self.scans.check_tables()
+        self.engine.lookups.check_tables()
         if self._peers is not None and body.version:
             self._peers.reached(body.version)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]

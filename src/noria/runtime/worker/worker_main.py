@@ -451,7 +451,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
                        large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
-                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
+                       pid=os.getpid(), environment=around, workers=config.workers, incarnation=incarnation)
     if config.workers == 1:  # of several, messages are under way when one of them ends
         checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
         core.keep, core.checkpoint = checkpoints.keep, checkpoints.step

@@ -263,7 +263,7 @@ class RocksDefinitionCheck:
         batch.set_default_column_family(None)
         self._engine.commit(batch, sync=False)
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row, because rows were loaded without a write."""
         if self.error is None:
             self._after, self.done, self.over = None, 0, not unlike(self._table.definition, self._wanted)

@@ -88,7 +88,7 @@ class RowCheck(CommitObserver, Protocol):
     def same(self, wanted: TableDef) -> bool:
         """True if the rows were checked for this definition."""
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row."""
 
     def abandon(self) -> None:

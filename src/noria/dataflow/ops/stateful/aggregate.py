@@ -76,7 +76,7 @@ class Aggregate(Stateful):
         return (Aggregate(self._fields, self.group, self._specs, f"{self._text} of each worker", stays=True),
                 Aggregate(self._fields, range(first), combined, f"{self._text} of all workers"))
 
-    def looks_at(self, node: Node) -> frozenset[int]:
+    def used_inputs(self, node: Node) -> frozenset[int]:
         return frozenset((*self.group, *(s.column for s in self._specs)))
 
     def lookups(self) -> list[Columns | None]:
@@ -98,7 +98,7 @@ class Aggregate(Stateful):
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
     def begin(self, engine: GraphRuntime, node: Node, rows: int, keys: int) -> None:
-        if not self.group and not node.elsewhere:
+        if not self.group and not node.all_remote:
             _groups(node).start()
 
     def saved(self, node: Node) -> Batch:

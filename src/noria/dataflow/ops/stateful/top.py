@@ -124,7 +124,7 @@ class Top(Stateful):
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
     def everything(self, engine: UpstreamReader, node: Node) -> Batch:
-        return self.shown(engine, node.stored.rows())
+        return self.visible_rows(engine, node.stored.rows())
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
@@ -188,7 +188,7 @@ class Top(Stateful):
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
-    def shown(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
+    def visible_rows(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
         """The visible rows of complete groups, computed from all their rows or from the kept ones."""
         if not len(rows):
             return rows
@@ -230,7 +230,7 @@ class Top(Stateful):
         if short.any():
             groups = np.ascontiguousarray(self._group_keys(engine, Batch.of(ranked.rows[:, ranked.starts[short]])))
             rows = self._pull(engine, node, groups)
-            out.append(self.shown(engine, rows))
+            out.append(self.visible_rows(engine, rows))
             kept.append(self.head(engine, rows))
         table_of(node).apply(netted(concat(kept, node.width)))
         return netted(concat(out, node.width))
@@ -267,7 +267,7 @@ class Top(Stateful):
         return concat(matched, node.width)
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return self.shown(engine, inputs[0])
+        return self.visible_rows(engine, inputs[0])
 
     def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
         return _SlicedTop(self, engine, node.width)
@@ -311,7 +311,7 @@ class _SlicedTop:
             self._head = self._top.head(self._engine, concat([self._head, rows], self._head.width))
 
     def rows(self) -> Batch:
-        return self._top.shown(self._engine, self._head)
+        return self._top.visible_rows(self._engine, self._head)
 
     def __len__(self) -> int:
         return len(self._head)

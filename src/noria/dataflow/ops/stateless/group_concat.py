@@ -37,10 +37,10 @@ class GroupConcat(PerGroup):
         rows = rows.take(order.at)
         number = np.cumsum(order.new_group) - 1  # of each row's group
         starts = np.flatnonzero(order.new_group)
-        keys = [self._shown(engine, c, rows, starts) for c in self.group]
+        keys = [self._group_values(engine, c, rows, starts) for c in self.group]
         return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
 
-    def _shown(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
+    def _group_values(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
         """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
         codes = rows.columns[column]
         if not self.types[column].folds:

@@ -44,7 +44,7 @@ class Project(Stateless):
         self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
         self._compiled = [] if self._only_copies is not None else [evaluate.compile(e) for e in exprs]
-        self._looks_at = frozenset(c for e in exprs for c in columns_of(e))
+        self._used_inputs = frozenset(c for e in exprs for c in columns_of(e))
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -60,8 +60,8 @@ class Project(Stateless):
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
         return [ParentPull(0, tuple(copies))]
 
-    def looks_at(self, node: Node) -> frozenset[int]:
-        return self._looks_at
+    def used_inputs(self, node: Node) -> frozenset[int]:
+        return self._used_inputs
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
