@@ -75,7 +75,7 @@ class Backfills:
     served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges of any worker
     _turns: deque[Backfill] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
-    dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
+    dormant: set[Node] = field(default_factory=set)  # new nodes that wait for a full state above
     _servable: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, with columns that can be served
     _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
@@ -452,8 +452,8 @@ class Backfills:
         if not _beside(build):
             self.settle()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
-                # a load rebuilt in place what the dormant nodes wait for, or the nodes above an exchange that must
-                # be full are in use only now
+                # a load rebuilt the states for which the dormant nodes wait, or the nodes above an exchange that
+                # must be full are in use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):

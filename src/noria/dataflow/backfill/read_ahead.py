@@ -23,7 +23,7 @@ from noria.state.rows import probe
 ROW_BYTES = 16  # estimate, for each row, of a column or an index
 PROBED_ROWS = 8_192  # the decision is made after this many
 WORTH = 2  # read ahead if lookups are expected of at least one row in this many
-MOST_ROWS = 65_536  # of one key: of more, lookups read them one key at a time
+MOST_ROWS = 65_536  # of one key: a key with more rows is left to lookups
 
 
 class ReadAhead:
@@ -33,7 +33,7 @@ class ReadAhead:
         self.base, self.columns, self._table = base, columns, table
         self.over = False
         self.done = 0
-        self._misses = base.stats.misses  # before anything was looked up for it
+        self._misses = base.stats.misses  # before the first lookup for it
         self._after: bytes | None = None
         self._least = 1  # rows of a slice: more than one key has
 

@@ -31,7 +31,7 @@ class ScanBackfill(Backfill):
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, RowGate]] = []
         self._ahead: list[SequentialRead] = []  # tables that may be read ahead
-        self._probed = False  # whether it is decided which of them are
+        self._probed = False  # whether `_ahead` has only tables that are read ahead
         self.sources: set[Node] = set()
 
     @property
@@ -58,7 +58,7 @@ class ScanBackfill(Backfill):
             self._gates.append((node, gate))
             return node
         drivers = set(n.op.drivers() or range(len(n.parents)))
-        if n.op.drivers():  # the largest: what it looks up meets few rows
+        if n.op.drivers():  # the largest side: its rows look up few rows each
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
             self._may_read_ahead(n, min(drivers))
         copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)

@@ -263,7 +263,7 @@ class Exchanges:
 
     def _release(self, g: Gather) -> None:
         if not g.cols and not g.lost and any(other.lost for other in self._gathers.of(g.node, ())):
-            return  # it will replace a stale state: that one's difference must go below first
+            return  # it will replace a stale state, whose difference must be applied first
         self._end(g)
         if not g.cols and not g.lost:
             self._engine.builds.gathered(g.node)
@@ -474,7 +474,7 @@ class Exchanges:
         if theirs is not None and keys.shape[1]:
             eviction.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
-    # -------------------------------------------------------------- what waits
+    # -------------------------------------------------------------- waiting requests
     def hold_eviction(self, worker: int, hold: bool) -> None:
         """Protect keys from eviction, or stop that, for a worker whose request loses them repeatedly (see
         `HoldEviction`)."""

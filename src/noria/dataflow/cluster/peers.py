@@ -123,7 +123,7 @@ class Peers:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
             if isinstance(body.message, WorkerRestarted):
-                self.ahead.pop(sender, None)  # sent in another life of it
+                self.ahead.pop(sender, None)  # sent in an earlier life of the sender
             if body.version > self.version or sender in self.ahead:
                 self.ahead[sender].append((number, body))
                 continue

@@ -25,7 +25,7 @@ from noria.dataflow.graph.partition import owners
 Mask = npt.NDArray[np.bool_]
 Held = Callable[[], Iterable[Codes]]
 LOOKED_AT = 64  # waiting requests checked for cancellation at each step
-MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
+MOST_WAITS = 16  # of a request, which waits once or twice at each of few exchanges; also the most voids of a gathering
 
 
 @dataclass(eq=False)

@@ -34,7 +34,7 @@ from noria.dataflow.graph.request_limits import RequestLimits, collect
 from noria.dataflow.graph.story import More, Story
 
 Trace = Callable[..., None]  # called with the parts of an event (`story.format_event`)
-TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
+TIMED_TICKS = 64  # one tick in 64 is timed, node by node: reading the clock twice costs a per cent of a tick
 
 
 class Engine:
@@ -54,7 +54,7 @@ class Engine:
         self.outages = Outages(self)
         self.lookups = SlicedLookups(self)
         self.held_by_transactions: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
-        self.scans: list[SlicedRead] = []  # what reads a table in slices
+        self.scans: list[SlicedRead] = []  # reads of tables in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -321,7 +321,7 @@ class Engine:
                 if not r.live:
                     late.add(r) if self._to_rebuild(plan([*now, r])) else now.append(r)
             planned = plan(now)
-        if late and self._to_rebuild(planned):  # the cause is not the new views
+        if late and self._to_rebuild(planned):  # the new views are not the cause
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
@@ -350,7 +350,7 @@ class Engine:
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
         if not n.full and n.state is not None:
-            for cols in set(n.op.presence(n)) - n.pulled:  # only finds rows: its keys are not kept complete
+            for cols in set(n.op.presence(n)) - n.pulled:  # only rows are looked up by it: keys are incomplete
                 n.stored.evict(cols, n.stored.present(cols))
         ranges.adapt_to_layout(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):

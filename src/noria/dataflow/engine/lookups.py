@@ -37,7 +37,7 @@ from noria.state.rows import probe
 from noria.state.rows.netting import netted
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
-ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted
+ROUNDS = 16  # lookups of one read in slices; the read does further ones at once, because its keys are being evicted
 
 
 class LongLookup(Exception):

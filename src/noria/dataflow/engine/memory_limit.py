@@ -129,7 +129,7 @@ def _round(engine: Engine, goal: int, force: bool) -> bool:
             if n.children and not force:
                 free = ~_needed(engine, n, cols, keys)
                 keys, stamps, sizes = np.ascontiguousarray(keys[:, free]), stamps[free], sizes[free]
-                most = keys.shape[1]  # nothing needs these
+                most = keys.shape[1]  # no present key needs these
             order = np.argsort(stamps, kind="stable")[:most]
             chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), over)) + 1]
             evict(engine, n, cols, np.ascontiguousarray(keys[:, chosen]))

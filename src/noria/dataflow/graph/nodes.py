@@ -390,7 +390,7 @@ class NodeState(Enum):
 
     NEW = "new"  # made, and not yet settled
     READY = "ready"
-    WAITING = "waiting"  # for its first state, or for what it derives from
+    WAITING = "waiting"  # for its first state, or for a state above
     BUFFERING = "buffering"  # its deltas are kept back while Spark computes the input of its first state
     RENEWED = "renewed"  # it was ready; its state is filled or built again
 

@@ -29,7 +29,7 @@ from noria.state.rows.layout import ENTRY
 
 WORD = 8
 _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one
-_NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another one
+_NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another number
 
 
 class RehearsalPlanner(Protocol):

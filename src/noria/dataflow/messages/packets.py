@@ -44,7 +44,7 @@ from noria.dataflow.messages.program_packets import (
 from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
 from noria.plan.view import ViewDef
 
-__all__ = [  # from other modules
+__all__ = [  # re-exported names
     "AddView", "AlterTable", "Bootstrap", "ChangeOrigin", "CheckIngest", "CheckView", "CreateTable",
     "DropTable", "DropView", "IndexFiles", "IndexRequest", "Ingest", "Migrate", "Migrated", "MigrationStep",
     "RecordedChange", "Rehearse", "RenameView", "Snapshot",

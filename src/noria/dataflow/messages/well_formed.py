@@ -57,7 +57,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.MarkReads: {"request": _INT, "transaction": _TEXT, "marks": _INT},
     transaction_packets.Within: {"transaction": _TEXT, "done": _ROW, "tables": _ROW, "snapshot": _FLAG},
 }
-_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # reads all fields in one call
 _MOST = 2**62  # of any number in these fields
 
 

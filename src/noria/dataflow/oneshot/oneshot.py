@@ -45,7 +45,7 @@ from noria.state.rows.netting import netted
 from noria.state.rows.table import Table
 
 LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
-HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
+HASHED_ROWS = 4_096  # more rows than this are indexed for the request that looks them up
 
 
 class ReadLimitExceeded(Exception):

@@ -267,7 +267,7 @@ class Scans:
     on_defect: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
     _waiting: deque[_PendingQuery] = field(default_factory=deque)
-    _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same, in order of arrival
+    _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same queries, in order of arrival
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
 
     def __bool__(self) -> bool:

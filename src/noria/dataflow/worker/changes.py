@@ -207,7 +207,7 @@ class ProgramChanges:
         try:
             if self._engine.saved is not None:
                 saving.catch_up(self._engine, self._engine.saved)
-        except Exception as bug:  # states may be at odds with the tables
+        except Exception as bug:  # states may differ from the tables
             raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
 
     def adopt(self, steps: Sequence[packets.MigrationStep], plan: GraphPlan) -> None:

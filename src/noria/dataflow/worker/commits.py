@@ -73,7 +73,7 @@ class Commits:
                 self._reload(table, e)
         try:
             self._engine.tick(deltas)
-        except Exception as bug:  # committed, and states may be at odds with the tables
+        except Exception as bug:  # committed, and states may differ from the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         if isinstance(body, Decide):
             self._ended(body.group)  # which had locked the rows that it has written

@@ -32,7 +32,7 @@ class _DeferredRequest:
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Backfill]]
-    cancelled: Callable[[], object] = lambda: None  # called when the request is cancelled
+    on_cancel: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
 class DeferredRequests:
@@ -221,7 +221,7 @@ class DeferredRequests:
     def _reply(self, w: _DeferredRequest) -> Done | None:
         if not self._environment.cancelled(w.number):
             return w.answer()
-        w.cancelled()
+        w.on_cancel()
         return Done(w.number, error=interrupted())
 
     # -------------------------------------------------------------- reports

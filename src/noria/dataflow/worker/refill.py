@@ -66,13 +66,13 @@ class Refill:
                 engine.read(view, np.ascontiguousarray(some))
         except (InvariantViolation, StoreBroken):
             raise
-        except LongLookup:  # of so many keys: half as many; or of one key with very many rows, which is left out
+        except LongLookup:  # of several keys: try half as many. Of one key, which has very many rows: leave it out
             several = some.shape[1] > 1
             self._keys = self._most = some.shape[1] // 2 if several else _MOST_KEYS
             rest = keys if several else rest
         except SqlError:  # reads of the view will report it
             pass
-        except Exception:  # a defect: its readers will meet it; nothing that was filled in part is kept
+        except Exception:  # a defect, which reads of the view will report; half-filled states are dropped
             engine.forget_partial(ancestors(engine.readers[view]))
             return int(some.shape[1])
         self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)

@@ -27,7 +27,7 @@ from noria.dataflow.graph.nodes import Node, NodeState
 from noria.dataflow.worker.refill import Refill, has_keys, present_keys
 
 KEYS = "keys:"
-Named = tuple[str, int, Callable[[], Batch]]  # bytes, about
+Named = tuple[str, int, Callable[[], Batch]]  # the state's name, its size in bytes (estimate), and its rows
 States = Mapping[str, Callable[[], Batch | None]]  # by name; None: damaged
 Plan = Callable[[], Any]  # the graph as data (`plan/graph_plan.py`)
 
@@ -55,7 +55,7 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
-    for n in engine.graph.nodes:  # its ancestors precede it, however small
+    for n in engine.graph.nodes:  # its ancestors precede it, even small ones
         if n in needed and _can_be_saved(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
     for n in readers:

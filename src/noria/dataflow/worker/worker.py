@@ -52,7 +52,7 @@ from noria.dataflow.worker.transactions import Transactions
 from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
 from noria.state.memory.mapped import leaving
 
-_READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
+_READS = frozenset((packets.Read, packets.Query))  # never begun if cancelled before
 STEPS_PER_CHECK = 16  # memory is checked this often: a step allocates little
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
@@ -314,11 +314,11 @@ class Worker:
         """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""
         error = self._log_defect(f"{type(e.body).__name__} {number_of(e)}", bug)
         if isinstance(e.body, packets.Query | packets.Rehearse):
-            return error_reply(e, error)  # which change nothing
+            return error_reply(e, error)  # these packets change no state
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
-            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
+            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # which the read may have changed
         return error_reply(e, error)
 
     def _log_defect(self, what: str, bug: Exception) -> SqlError:

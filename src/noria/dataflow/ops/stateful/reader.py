@@ -87,7 +87,7 @@ class Reader(Stateful):
     def forget(self, engine: GraphRuntime, node: Node) -> None:
         node.clear_ranges()
         if not isinstance(node.state, Published):
-            return  # it has kept nothing yet
+            return  # it has no state yet
         view = view_of(node)
         if node.full:
             view.drop()
@@ -97,7 +97,7 @@ class Reader(Stateful):
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         view = view_of(node)
-        view.begin_tick(engine.tick_number)  # the rows are of now, not of the view's last change
+        view.begin_tick(engine.tick_number)  # the rows are as of this tick, not as of the view's last change
         try:
             node.stored.fill(cols, keys, rows)
         finally:  # also without space for the rows, or readers of several keys would wait for the tick's end

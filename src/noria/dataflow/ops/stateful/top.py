@@ -76,7 +76,7 @@ class Top(Stateful):
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
                  stays: bool = False):
         self._fields, self.group, self.order, self._text = fields, group, order, text
-        self._stays = stays  # whether each worker keeps the first rows it finds
+        self._stays = stays  # whether each worker keeps the first of its own rows
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
         self._types = [f.type for f in fields]
@@ -222,7 +222,7 @@ class Top(Stateful):
         old = _sum(ranked, np.concatenate([stored.weights, np.zeros(len(delta), np.int64)]))
         change = _sum(ranked, np.concatenate([np.zeros(n, np.int64), delta.weights]))
         new, short = self._after(ranked, old, change, delta)
-        if not short.any() and (new == old).all():  # all of it behind what is kept
+        if not short.any() and (new == old).all():  # all rows of the delta are behind the kept ones
             return None
         again = short[ranked.group]
         out = [_some(ranked.rows, np.where(again, 0, self._visible(ranked, new)) - self._visible(ranked, old))]
