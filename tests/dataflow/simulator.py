@@ -461,12 +461,12 @@ class Cluster:
 
     def _check_whole(self, rig: ShardRig, exchange: Node, truth: dict[Node, Rows]) -> None:
         for n, _ in exchange.children:
-            have = bag(n.op.recompute(rig.engine, n, [exchange.op.everything(rig.engine, exchange)]))
+            have = bag(n.op.recompute(rig.engine, n, [exchange.op.all_rows(rig.engine, exchange)]))
             assert n.all_remote or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
 
     def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
         if n.full:
-            have = bag(n.op.everything(rig.engine, n))
+            have = bag(n.op.all_rows(rig.engine, n))
             assert have == mine, f"worker {rig.worker} {n}: has {have} instead of {mine}"
             return
         for cols in n.op.presence(n):

@@ -63,7 +63,7 @@ def test_rows_written_before_the_snapshot_of_a_first_state_count_once(
     bench.delete_below(20)
     assert bench.send(packets.Snapshot(1, str(tmp_path / "checkpoint"), node=number)).error is None
     node = next(n for n in worker.engine.graph.nodes if n.id == number)
-    rows = worker.engine.everything(node.parents[0])  # the rows that Spark computes over the snapshot
+    rows = worker.engine.all_rows(node.parents[0])  # the rows that Spark computes over the snapshot
     columns = {f"c{i}": to_arrow(c, f.type, worker._symbols)
                for i, (c, f) in enumerate(zip(rows.columns, node.parents[0].fields, strict=True))}
     files = pa.RecordBatch.from_pydict({**columns, "weight": pa.array(rows.weights)})

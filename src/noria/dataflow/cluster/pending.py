@@ -71,7 +71,7 @@ class AwaitedRows(Protocol):
 
 
 def end(awaited: AwaitedRows) -> None:
-    """End a gathering and call everybody who waits for it. Its error, if any, must be set before."""
+    """End a gathering and call the functions that wait for it. Its error, if any, must be set before."""
     awaited.over = True
     for callback in awaited.then:
         callback()

@@ -377,7 +377,7 @@ class Engine:
                 self.forget(n)
 
     def forget(self, node: Node) -> None:
-        """Make all keys of a partial node missing, with everything at other workers that depends on them."""
+        """Make all keys of a partial node missing, with the keys at other workers that depend on them."""
         if self.shards is not None:
             self.shards.forget(node)
         node.op.forget(self, node)
@@ -432,7 +432,7 @@ class Engine:
         """Yield all rows of a node in slices."""
         return iter(()) if node.all_remote else node.op.stream(self, node)
 
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """All rows of a node."""
         return collect(self.stream(node), node.width, self.work)
 

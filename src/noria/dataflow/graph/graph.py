@@ -45,7 +45,7 @@ class Graph:
 
 
 def ancestors(n: Node) -> list[Node]:
-    """n and everything above it, in topological order."""
+    """n and all nodes above it, in topological order."""
     seen: dict[Node, None] = {}
     _with_ancestors(n, seen)
     return list(seen)

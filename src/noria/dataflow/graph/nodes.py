@@ -117,7 +117,7 @@ class UpstreamReader(Protocol):
     def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, in slices."""
 
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """All rows of a node."""
 
     def driver(self, node: Node) -> int:
@@ -301,19 +301,19 @@ class Operator:
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful/stateful.py`)
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
         `Keep` or a reader."""
         raise NotImplementedError
 
     def recompute_sliced(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
         """`recompute` of an input that arrives in slices."""
-        gathered = self.gathered(engine, node)
+        partial_result = self.partial_result(engine, node)
         for rows in slices:
-            gathered.add(rows)
+            partial_result.add(rows)
             if engine.work is not None:
-                engine.work.product(len(gathered), node.width)
-        return gathered.rows()
+                engine.work.product(len(partial_result), node.width)
+        return partial_result.rows()
 
     def presence(self, node: Node) -> list[Columns]:
         """The indexes that record for each key whether it is present or missing."""
@@ -338,7 +338,7 @@ class Operator:
         """Make keys present; `rows` are the parent's rows for these keys."""
         raise NotImplementedError
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
         """All output rows of a full node."""
         raise NotImplementedError
 

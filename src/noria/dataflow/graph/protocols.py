@@ -61,7 +61,7 @@ class IndexBuild(Protocol):
         """Restart at the first row: a bulk load added rows without writes."""
 
     def abandon(self) -> None:
-        """Abandon the index and remove everything that was built."""
+        """Abandon the index and remove its entries."""
 
 
 class DefinitionCheck(Protocol):
@@ -184,7 +184,7 @@ class BaseStore(Protocol):
         """Begin to check whether the rows of the table of this id fit this definition."""
 
     def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Table and columns of each declared index that no key or other index serves and that nobody builds."""
+        """Table and columns of each declared index that no key or other index serves and that is not being built."""
 
     def drop_table(self, name: str) -> None: ...
 
@@ -260,7 +260,7 @@ class BaseStore(Protocol):
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
-        Without a transaction (`within`), a lock that somebody holds is SqlError 3572. Within one, Blocked is raised
+        Without a transaction (`within`), a lock of a transaction is SqlError 3572. Within one, Blocked is raised
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
@@ -484,4 +484,4 @@ class ViewFactory(Protocol):
         ...
 
     def take_over(self) -> None:
-        """Mark everything that earlier lives of this worker published as dead."""
+        """Mark all views of earlier lives of this worker as dead."""

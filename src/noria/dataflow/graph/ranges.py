@@ -81,7 +81,7 @@ def _filled(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int
     ranges = node.ranges[cols]
     if node.full and not len(ranges.starts):
         ranges.add(MIN_INT, MAX_INT)
-        ranges.note(node.op.everything(engine, node).columns[cols[0]])
+        ranges.note(node.op.all_rows(engine, node).columns[cols[0]])
     for first, last in ranges.gaps(low, high):
         values = _above(engine, node, cols, first, last)
         _pull(engine, node, cols, values[None, :])

@@ -80,7 +80,7 @@ class RequestLimits:
                                         "`column = ?` to be read by")
 
     def defect(self, bug: Exception) -> SqlError:
-        """Return the error for a defect in a part of the request; raise the defect itself if nobody records it."""
+        """Return the error for a defect in a part of the request; without `on_defect`, raise the defect itself."""
         if self._on_defect is None:
             raise bug
         return self._on_defect(bug)

@@ -67,7 +67,7 @@ def _batch(rows: Rows, width: int) -> Batch:
 
 def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
     if n.full:
-        have = bag(n.op.everything(engine, n))
+        have = bag(n.op.all_rows(engine, n))
         if have != truth:
             raise InvariantViolation("DELTA-SUM", f"{n}: has {dict(have)}, recomputed {dict(truth)}")
         return

@@ -97,7 +97,7 @@ class OneShot:
 
     def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
         """`read_between` for all rows."""
-        rows = self.everything(top)
+        rows = self.all_rows(top)
         codes = rows.columns[key[0]]
         rows = rows.where((codes >= low) & (codes <= high))
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
@@ -135,7 +135,7 @@ class OneShot:
             rows, ordinal = self.fetch(node, once, keys, mode)
             return rows, at[ordinal]
         if not cols:
-            return repeated_per_key(self.everything(node), keys.shape[1], self.work)
+            return repeated_per_key(self.all_rows(node), keys.shape[1], self.work)
         if node in self._all_rows:
             return self._among(node, cols, keys)
         return self._stored(node, cols, keys, mode)
@@ -208,7 +208,7 @@ class OneShot:
 
     def _among(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Find the keys among all rows of the node."""
-        rows = self.everything(node)
+        rows = self.all_rows(node)
         if len(rows) <= HASHED_ROWS:
             return self._matching(node, cols, self.folded(node, cols, keys), rows)
         table = self._hashed.get(node)
@@ -342,7 +342,7 @@ class OneShot:
         return all(self._is_indexed(node.parents[n.port], n.cols) for n in needs)
 
     # -------------------------------------------------------------- all rows
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """See `UpstreamReader`. The rows are computed once."""
         if node not in self._all_rows:
             self._all_rows[node] = collect(self.stream(node), node.width, self.work)
@@ -355,7 +355,7 @@ class OneShot:
             yield self._all_rows[node]
         elif twin is not None and twin.full:
             self._spend(len(twin.stored))
-            yield twin.op.everything(self, twin)
+            yield twin.op.all_rows(self, twin)
         elif not node.parents:
             yield from self._scanned(node)
         elif isinstance(node.op, Top) and (ordered := self._in_order(node, node.op)) is not None:

@@ -86,11 +86,11 @@ class Scan:
         if (own := self._shot.own_rows(self._table.name)) is not None:
             places, order = self._placed(own)
             self._ahead.append((places, self._base.narrowed(own).take(order)))
-        self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
+        self._kept = None if self._keeper is None else self._keeper.op.partial_result(self._shot, self._keeper)
         self._rows: list[Batch] = []
 
     def restart(self) -> None:
-        """After a bulk load, read everything again as of now. A reader with rows of its own has to begin anew."""
+        """After a bulk load, read all rows again as of now. If the reader has rows of its own, the scan fails."""
         self._stale |= self._shot.own_rows(self._table.name) is not None
         if not self.over:
             self._begin()

@@ -4,7 +4,7 @@ A *resource* is the key of a row, or an entry of a UNIQUE index: (column family,
 An owner waits for one resource at a time; its statement runs again when that is granted.
 
 Keeps true: two owners hold one resource only if both locks are shared. A request is granted in the order of its
-queue, except an owner that already holds the resource shared: it waits in front of the others. So nobody starves.
+queue, except an owner that already holds the resource shared: it waits in front of the others. So no owner starves.
 A wait that would close a cycle of waits is never queued: `wait` returns the cycle instead.
 """
 
@@ -31,7 +31,7 @@ class Wait(NamedTuple):
 
 @dataclass
 class _Lock:
-    """A resource that somebody holds. `holders`: by owner, whether exclusively."""
+    """A locked resource. `holders`: by owner, whether exclusively."""
 
     holders: dict[Owner, bool] = field(default_factory=dict)
     queue: deque[Wait] = field(default_factory=deque)
@@ -62,7 +62,7 @@ class LockTable:
         self._waits: dict[Owner, Resource] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody holds a lock."""
+        """Whether any resource is locked."""
         return bool(self._locks)
 
     def __len__(self) -> int:
@@ -137,7 +137,7 @@ class LockTable:
         return self._grant(resource)
 
     def release(self, owner: Owner) -> list[Owner]:
-        """Release everything of the owner. Returns the owners whose requests are granted."""
+        """Release all locks of the owner. Returns the owners whose requests are granted."""
         granted = self.withdraw(owner)
         for resource in self._held.pop(owner, ()):
             lock = self._locks[resource]
@@ -180,7 +180,7 @@ class LockTable:
         lock.queue = deque(w for w in lock.queue if w.owner != owner)
 
     def _grant(self, resource: Resource) -> list[Owner]:
-        """Grant the requests at the head of a queue that fit, and forget a resource that nobody holds."""
+        """Grant the requests at the head of a queue that fit, and drop a resource without holders."""
         lock, granted = self._locks[resource], []
         while lock.queue and self._fits(lock, lock.queue[0].owner, lock.queue[0].exclusive):
             wait = lock.queue.popleft()

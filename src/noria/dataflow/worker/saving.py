@@ -1,6 +1,6 @@
 """Saves full states for a restart: selects the states worth saving, and restores them in a new graph.
 
-Keeps true: a state's name is a digest of its node's operator and of everything it derives from (table numbers,
+Keeps true: a state's name is a digest of its node's operator and of all nodes above it (table numbers,
 columns, plans). So another program, or an altered table, finds no state.
 
 States are restored until the first row is written in this life, or until texts are swept. If rows were written

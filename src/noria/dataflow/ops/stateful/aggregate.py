@@ -111,7 +111,7 @@ class Aggregate(Stateful):
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.recompute_sliced(engine, node, iter(inputs))
 
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:
@@ -133,7 +133,7 @@ class Aggregate(Stateful):
         if dirty is None:
             return None
         if not self.group:
-            rows = engine.everything(node.parents[0])
+            rows = engine.all_rows(node.parents[0])
             return _groups(node).refill(dirty, rows)
         rest = np.ones(dirty.keys.shape[1], np.bool_)
         matched: list[Batch] = []

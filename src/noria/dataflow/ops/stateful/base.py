@@ -109,7 +109,7 @@ class Base(Stateful):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(engine.everything(node), keys.shape[1], engine.work)
+            return repeated_per_key(engine.all_rows(node), keys.shape[1], engine.work)
         if node.state is None:
             return self.lookup(engine, node, cols, keys)
         if mode is MissMode.FILL:

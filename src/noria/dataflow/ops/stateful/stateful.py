@@ -49,7 +49,7 @@ class Stateful(Operator):
     def gate(self, node: Node) -> Gate:
         return Gate(node, PartScan(node) if self.parted else UnslicedScan(node))
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()
 
     def saved(self, node: Node) -> Batch:
@@ -68,11 +68,11 @@ class Stateful(Operator):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
         return node.stored.lookup(cols, keys, engine.tick_number)
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
-        yield self.everything(engine, node)
+        yield self.all_rows(engine, node)
 
 
 class StoredInput(Stateful):

@@ -123,7 +123,7 @@ class Top(Stateful):
     def indexes(self, node: Node) -> list[Columns]:
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
         return self.visible_rows(engine, node.stored.rows())
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
@@ -254,7 +254,7 @@ class Top(Stateful):
         engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
             rows = engine.first_rows(parent, self.order, self.most)
-            return engine.everything(parent) if rows is None else rows
+            return engine.all_rows(parent) if rows is None else rows
         rest, matched = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
@@ -269,14 +269,14 @@ class Top(Stateful):
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
         return self.visible_rows(engine, inputs[0])
 
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         return _SlicedTop(self, engine, node.width)
 
     # -------------------------------------------------------------- reading
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
         rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal

@@ -97,7 +97,7 @@ class PerGroup(Operator):
         """All rows of the delta's groups after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
-            return engine.everything(parent)
+            return engine.all_rows(parent)
         keys = folded_keys(engine.symbols, [self.types[c].folds for c in cols], delta.columns[cols])
         mode = MissMode.FILL if node.full_below else MissMode.STORED
         return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
@@ -118,7 +118,7 @@ class PerGroup(Operator):
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         parent = node.parents[0]
-        yield self.of(engine, engine.everything(parent))
+        yield self.of(engine, engine.all_rows(parent))
 
 
 def _without(rows: Batch, delta: Batch) -> Batch:
