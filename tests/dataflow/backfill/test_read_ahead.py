@@ -54,7 +54,7 @@ class Pairs:
 
 @pytest.mark.parametrize("most", [65_536, 64])  # of one key: beyond, it is left to lookups
 def test_a_table_is_read_sequentially_once_beside_writes(bench: Building, monkeypatch: pytest.MonkeyPatch, most: int
-                                                    ) -> None:
+                                                         ) -> None:
     monkeypatch.setattr(read_ahead, "MOST_ROWS", most)
     monkeypatch.setattr(scan, "PROBED_ROWS", 64)
     rng, pairs = random.Random(most), Pairs(bench)
@@ -164,7 +164,7 @@ def first(bench: Building, limit: int, descending: bool) -> Counter[tuple[int, i
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_the_first_rows_of_all_are_read_from_the_end_of_an_index(bench: Building, monkeypatch: pytest.MonkeyPatch,
-                                                             descending: bool) -> None:
+                                                                 descending: bool) -> None:
     """All rows were read for the first twenty, and again whenever too many of the kept rows had been deleted."""
     bench.define("CREATE TABLE few (a INT PRIMARY KEY, name INT)")
     bench.change(packets.Write((Insert("few", (0, 1), tuple((i, i) for i in range(7))),)))

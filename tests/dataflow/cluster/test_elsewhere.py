@@ -29,7 +29,7 @@ class Two:
     def __init__(self) -> None:
         self.sent: list[tuple[int, Message]] = []
         self.requester, self.owner = (ShardRig(w, 2, lambda to, m: self.sent.append((to, m)), [TABLE], TableViews,
-                                        PlainSymbols(), 1, random.Random(0)) for w in range(2))
+                                               PlainSymbols(), 1, random.Random(0)) for w in range(2))
         rows = [("t", (i, i % 3, f"text {i}"), 1) for i in range(10)]
         self.owner.store.put("t", self.owner.deltas(rows)["t"])
         self.reads = RemoteTableReads(self.requester.remote_scan)

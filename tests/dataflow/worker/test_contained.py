@@ -152,7 +152,7 @@ def test_a_request_is_reported_before_it_begins(bench: Bench) -> None:
 
 
 def test_a_view_that_cannot_be_made_in_recovery_is_left_out_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch
-                                                                      ) -> None:
+                                                                  ) -> None:
     bench.define("CREATE VIEW w AS SELECT id, a FROM t WHERE id = ?")
     views = [packets.AddView(v) for v in bench.worker.changes.views.values()]
     symbols = SymbolTable(None)

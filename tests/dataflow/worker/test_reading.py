@@ -31,7 +31,7 @@ def many_replies(bench: Bench, *alike: SameViewReads) -> list[Any]:
 
 def test_keys_of_views_in_one_answer(bench: Bench) -> None:
     (reply,) = many_replies(bench, SameViewReads("v", 0, 0, (11, 12, 13), ((2,), (7,), (0,))),
-                     SameViewReads("w", 0, 0, (14,), ((4,),)))
+                            SameViewReads("w", 0, 0, (14,), ((4,),)))
     assert isinstance(reply, ReadManyReply) and reply.error is None and reply.request == 2**41
     (of_v, v), (of_w, w) = reply.parts
     assert of_v == (11, 12, 13) and of_w == (14,)
@@ -50,7 +50,7 @@ def test_an_error_is_that_of_its_key(bench: Bench) -> None:
 
 def test_each_read_of_a_dropped_or_redefined_view_has_the_error(bench: Bench) -> None:
     replies = many_replies(bench, SameViewReads("no", 0, 0, (31,), ((1,),)), SameViewReads("v", 99, 0, (32,), ((1,),)),
-                    SameViewReads("v", 0, 0, (33,), ((1,),)))
+                           SameViewReads("v", 0, 0, (33,), ((1,),)))
     assert isinstance(replies[0], ReadManyReply) and [of for of, _ in replies[0].parts] == [(33,)]
     assert [(r.request, r.error.code) for r in replies[1:]] == [(31, 1146), (32, 1412)]
 

@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_lost_message(three: Three) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_view_in_use_is_served_while_a_state_above_becomes_full(three: Three, seed: int,
-                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "FIRST_ROWS", 1)
     monkeypatch.setattr(backfills, "MOST_ROWS", 2)
     rng = three.rng = random.Random(seed)

@@ -67,7 +67,7 @@ class Exchanges:
         self.waiting = pending.PendingRequests()
         self._values = ExchangeRows(engine, workers)
         self.server = ExchangeServer(engine, worker, self._values, send, self.waiting,
-                             LocalReplies(self._rows_arrived, self._failed, self._chunk_arrived))
+                                     LocalReplies(self._rows_arrived, self._failed, self._chunk_arrived))
         self._thin: list[Node] = []
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
@@ -432,7 +432,7 @@ class Exchanges:
         """Gather or evict a worker's rows of these exchanges, which may be stale."""
         stale = set(exchanges)
         self._requests = {number: request for number, request in self._requests.items()
-                      if request.worker != worker or request.gather.node not in stale}
+                          if request.worker != worker or request.gather.node not in stale}
         for g in [g for g in self._gathers if worker in g.requested and g.node in stale]:
             if not g.cols and not g.lost:
                 self.gather_all(g.node)

@@ -196,7 +196,7 @@ class RemoteTableReads:
         return [p.rows for p in reads if p.rows is not None]
 
     def _read(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
-               ) -> RemoteTableRead:
+              ) -> RemoteTableRead:
         place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
         if place not in self._reads:
             self._reads[place] = self._scan.request_rows(table, worker, cols, keys, rows, texts, self._within)

@@ -73,7 +73,7 @@ class Story:
 
 
 def format_event(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
-         rows: Batch | Codes | int | None, more: More | None = None) -> str:
+                 rows: Batch | Codes | int | None, more: More | None = None) -> str:
     """Format an event.
 
     `node`: its number. `fields`: its columns. `kind`: emits (`rows` is the delta), or misses, fills, reads,

@@ -74,7 +74,7 @@ def _described(engine: Engine, planner: RehearsalPlanner, views: Sequence[str], 
     nodes = [n for n in engine.graph.nodes if n in needed]
     plan = layout.plan(nodes, [(r, engine.reads[r]) for r in readers], [n for n in nodes if n.full], engine.ranged)
     view_plans = tuple(ViewPlan(name, tuple(_node(engine, n, plan, n not in before) for n in ancestors(leaf)))
-                 for name, leaf in leaves.items() if leaf is not None)
+                       for name, leaf in leaves.items() if leaf is not None)
     freed = [n for n in engine.graph.nodes if n not in needed]
     known = engine.store.tables()
     return Rehearsal(view_plans, tuple(_indexes(engine, plan, nodes)), len(freed),

@@ -122,7 +122,7 @@ class ProgramChanges:
         undo: list[Callable[[], None]] = []
         left_out = dict(self.left_out)
         indexed = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
-                 for columns in base.pulled if columns and self._store.finds(table, columns)}
+                   for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         several = self._engine.shards is not None
         before, again = self._planner.graph_plan() if several else None, set[Node]()

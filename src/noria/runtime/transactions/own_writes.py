@@ -73,7 +73,7 @@ class ReadYourWrites:
         told = {w: writes[w][1] for w in lacking}
         if depth == 1 and lacking and None not in told.values():
             await self._ask(worker, "frontier", ",".join(f"{w}:{last}" for w, t in told.items() for v, last in t or ()
-                                                      if v == worker))
+                                                         if v == worker))
             return
         answered = tuple(self._answered)
         some = lacking if depth == 1 else []  # beyond one exchange, rows may travel through any worker

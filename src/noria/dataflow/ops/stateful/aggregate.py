@@ -33,7 +33,7 @@ from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Dirty, Groups, Spec
 
 COMBINED_BY = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
-          gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the workers' results
+               gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the workers' results
 
 
 class Aggregate(Stateful):
@@ -72,7 +72,7 @@ class Aggregate(Stateful):
             return None
         first = len(self.group)
         combined = [Spec(COMBINED_BY[s.kind], c, 1 if COMBINED_BY[s.kind] == gk.SUM else s.factor)
-                  for c, s in enumerate(self._specs, first)]
+                    for c, s in enumerate(self._specs, first)]
         return (Aggregate(self._fields, self.group, self._specs, f"{self._text} of each worker", stays=True),
                 Aggregate(self._fields, range(first), combined, f"{self._text} of all workers"))
 
