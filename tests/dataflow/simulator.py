@@ -305,7 +305,7 @@ class Cluster:
             self.where[table.name] += [w] * len(changes)
             for name, delta in rig.deltas(changes).items():
                 rig.store.put(name, delta)
-            rig.engine.builds.again(table.name)
+            rig.engine.builds.restart(table.name)
             rig.engine.reload(table.name)
             rig.settle()
             for _ in range(self.rng.randint(0, 4)):

@@ -221,7 +221,7 @@ def test_rows_that_a_bulk_load_adds(bench: Building, tmp_path: Path) -> None:
     alter(bench, BY_A)
     first = awaited_index(bench)
     made = files(bench, first, tmp_path)
-    bench.worker.engine.builds.again("t")
+    bench.worker.engine.builds.restart("t")
     assert deliver(bench, first, made).error is not None
     assert awaited_index(bench).ticket != first.ticket
 

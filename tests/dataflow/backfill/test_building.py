@@ -198,7 +198,7 @@ def test_a_bulk_load_during_a_build_is_in_it(bench: Building, text: str) -> None
     assert 0 < bench.building()[0]["rows"] < ROWS
     bench.seq += 1
     bench.store.write([Insert("t", (0, 1), loaded)], 1, bench.seq)
-    bench.worker.engine.builds.again("t")
+    bench.worker.engine.builds.restart("t")
     bench.worker.engine.reload("t")
     bench.rows.update(loaded)
     bench.idle()
@@ -282,7 +282,7 @@ def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
     loaded = [(-5, 3), (-4, 3), (ROWS + 5, 3)]
     bench.seq += 1
     bench.store.write([Insert("t", (0, 1), loaded)], 1, bench.seq)
-    bench.worker.engine.builds.again("t")
+    bench.worker.engine.builds.restart("t")
     bench.worker.engine.reload("t")
     bench.rows.update(loaded)
     assert not bench.worker.engine.ready("counts")
