@@ -245,7 +245,7 @@ class SlicedLookups:
         finally:
             self.most = 0
 
-    def check_table(self) -> None:
+    def check_tables(self) -> None:
         """After a change of the program, find the stale lookups."""
         for lookup in self._under_way:
             lookup.check_table()
