@@ -47,8 +47,8 @@ class ReadAhead:
         """Whether to read ahead, after `passed` of `total` rows with the lookups they needed. Not if few lookups
         are expected or the rows would use too much memory."""
         base, rows, most = self.base, self.total(engine), engine.builds.adhoc_bytes
-        foreseen = (base.stats.misses - self._misses) * (total - passed) // max(passed, 1)
-        if not self.possible() or foreseen * WORTH < rows:
+        expected = (base.stats.misses - self._misses) * (total - passed) // max(passed, 1)
+        if not self.possible() or expected * WORTH < rows:
             return False
         return not 0 < most < rows * (base.width + len(base.indexes) + 2) * ROW_BYTES
 

@@ -258,11 +258,11 @@ class SlicedLookups:
 
     # -------------------------------------------------------------- slices
     def step(self, environment: WorkerEnvironment, run: Callable[[Envelope], None],
-             unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
+             on_defect: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
         """Read one slice for the first waiting read.
 
         Returns the number of rows read, and replies to reads that failed. `run`: runs a read again whose rows are
-        complete. `unforeseen`: records a defect of a request and returns the error to answer with.
+        complete. `on_defect`: records a defect of a request and returns the error to answer with.
         """
         replies: list[tuple[Envelope, Packet]] = []
         if not self._readers:
@@ -278,7 +278,7 @@ class SlicedLookups:
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            noted = unforeseen(f"a slice of Read {reader.number}", bug)
+            noted = on_defect(f"a slice of Read {reader.number}", bug)
             replies.append((reader.envelope, error_reply(reader.envelope, noted)))
             self._leave(reader)
         else:

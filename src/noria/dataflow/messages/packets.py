@@ -309,7 +309,7 @@ class Inspect:
     * frontier (workers with message numbers, "0:7,2:9"): answered when the states of this worker have all effects of
       these messages.
     * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
-    * foresee: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
+    * forecast: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows in the range.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
     * once (prefix): the remembered names of groups and writes that begin with the prefix.

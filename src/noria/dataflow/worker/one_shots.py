@@ -120,7 +120,7 @@ class OneShots:
         return self._units
 
     # -------------------------------------------------------------- predictions
-    def foresee(self, body: Query | Read | None) -> QueryForecast:
+    def forecast(self, body: Query | Read | None) -> QueryForecast:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
             raise SqlError(*UNKNOWN_ERROR, "only a Query can be predicted")

@@ -49,7 +49,7 @@ class WorkerQuestions:
             "graph": lambda: render.nodes(self._engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self._stats,
             "waits": lambda: waits.of_worker(self._peers, self._deferred),
-            "foresee": lambda: self._shots.foresee(body.read),
+            "forecast": lambda: self._shots.forecast(body.read),
             "table": lambda: loads.needs(self._store, body.argument),
             "idle": lambda: self._changes.is_idle(body.argument),
             "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),

@@ -326,7 +326,7 @@ class ViewLookups:
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
                        between: tuple[int, int] | None) -> QueryForecast:
         """Return how the workers would answer `once` now."""
-        reply: Done = await self._link.ask(Inspect(0, "foresee", read=self._query(view, keys, nulls, between)),
+        reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
                                            retry=True)
         if reply.error is not None:
             raise reply.error
