@@ -21,7 +21,7 @@ from chaos.run import Run, Shape
 from e2e.serving import Served, rows
 from seeds import seed
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "45" if os.environ.get("CI") else "90"))
 KILLS = int(os.environ.get("CHAOS_KILLS", "0"))
 ONLY, STORM = os.environ.get("CHAOS_ONLY", ""), int(os.environ.get("CHAOS_STORM", "3"))

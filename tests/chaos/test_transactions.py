@@ -28,7 +28,7 @@ GIVEN = os.environ.get("CHAOS_WORKERS")
 CI_SEED = 5
 
 
-@pytest.mark.parametrize("workers", [int(GIVEN)] if GIVEN else [1, 3])
+@pytest.mark.parametrize("workers", [int(GIVEN)] if GIVEN else [pytest.param(1, marks=pytest.mark.long), 3])
 def test_transactions_under_faults(tmp_path: Path, workers: int, capfd: pytest.CaptureFixture[str]) -> None:
     number = seed("CHAOS_SEED", CI_SEED)
     shape = Shape(workers, int(os.environ.get("CHAOS_FRONT_ENDS", "2" if LONG and workers > 1 else "1")))

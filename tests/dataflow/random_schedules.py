@@ -16,9 +16,11 @@ from reference.table_views import TableViews
 
 def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, evictions: float = 0.1,
         views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
-        cuts: float = 0.0, tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
+        cuts: float = 0.0, fills: float = 0.0,
+        tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
     """Run one schedule. Shares of the steps: crashes lose a worker; loads add rows without deltas; evictions evict a
-    key; cuts lose the messages of a channel, and as many steps evict for lack of memory."""
+    key; cuts lose the messages of a channel, and as many steps evict for lack of memory; fills fill keys of a view
+    before they are read."""
     rng = random.Random(seed)
     tables = tables_of(rng)
     views = views_of(rng, tables)
@@ -53,6 +55,10 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
                     cluster.once(rng.choice([*views, *late]))
             elif x < 0.4 + evictions:
                 cluster.random_evict()
+            elif x < 0.4 + evictions + fills:
+                name = rng.choice(views).name
+                for rig in cluster.rigs:
+                    rig.fill_ahead(rng, name)
             else:
                 cluster.deliver()
             if rng.random() < 0.1:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dataflow.engine_rig import Rig, has_key, shown, values_of
+from dataflow.engine_rig import Rig, has_key, raises, shown, values_of
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
@@ -35,6 +35,7 @@ from noria.dataflow.messages.peer_messages import (
     ExchangeDelta,
     ExchangesBroken,
     HoldEviction,
+    KeysToFill,
     Marker,
     MarkerReply,
     Message,
@@ -49,6 +50,7 @@ from noria.dataflow.messages.peer_messages import (
     packed,
     unpacked,
 )
+from noria.dataflow.worker.fill_ahead import FillAhead
 from noria.plan.view import ViewDef
 from noria.state.rows import table as tables_in_memory
 from reference import mir_reference, random_plans
@@ -77,6 +79,7 @@ class ShardRig(Rig):
         self.worker = worker
         self.shards = self.engine.shards = Exchanges(self.engine, worker, workers, send, incarnation)
         self.remote_scan = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
+        self.ahead = FillAhead(self.engine, 2**40, raises, self.shards)
 
     def settle(self) -> None:
         """Between ticks: run the parked requests that can continue, and some slices."""
@@ -178,6 +181,8 @@ class Cluster:
             rig.shards.marks.answered(c[0], message)
         elif isinstance(message, HoldEviction):
             rig.shards.hold_eviction(c[0], message.hold)
+        elif isinstance(message, KeysToFill):
+            rig.shards.found_keys.receive(message)
         elif isinstance(message, TableLoaded):
             rig.shards.loaded(c[0], message.table)
         elif isinstance(message, ExchangesBroken):

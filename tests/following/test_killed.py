@@ -29,7 +29,7 @@ from following.writers import write
 from noria.spark.hosting.session import import_path
 from ports import free_port
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb,
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.mariadb,
               pytest.mark.skipif(not INSTALLED, reason="MariaDB is not installed")]
 KILLS = int(os.environ.get("NORIA_FOLLOW_KILLS", "0"))
 if os.environ.get("CI") and not KILLS:

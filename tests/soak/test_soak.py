@@ -10,6 +10,8 @@ import pytest
 from e2e.serving import Served
 from soak.soak import Soak, is_flat, shown
 
+pytestmark = pytest.mark.long
+
 SLACK = {"files": 20, "maps": 60, "threads": 8, "resident_mb": 48, "run_mb": 6, "run_files": 60}
 
 

@@ -29,6 +29,7 @@ from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
 from noria.control.program import Program
+from noria.core.arrow_alone import use_arrow_without_pandas
 from noria.core.errors import SqlError, codes
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -93,6 +94,7 @@ def reply_bytes(limit: int) -> int:
 def serve(settings: Settings) -> int:
     """Run a server until SIGTERM or SIGINT.  Return the exit status."""
     os.umask(0o077)  # only the server's user may read its files
+    use_arrow_without_pandas()
     logging.basicConfig(level=settings.log_level.upper(), stream=sys.stderr,
                         format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     raise_open_files()

@@ -17,20 +17,22 @@ from reference import random_plans
 from reference.join_chains import chains
 from seeds import each
 
-SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "700"))  # without and with lost workers
+SEEDS = int(os.environ.get("NORIA_SHARD_SEEDS", "200"))  # without and with lost workers
 FIRST = int(os.environ.get("NORIA_SHARD_FIRST", "0"))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.04])
 @pytest.mark.parametrize("block", range(4))
 def test_every_state_equals_a_recomputation(block: int, crashes: float) -> None:
-    each(range(FIRST + block * SEEDS // 4, FIRST + (block + 1) * SEEDS // 4), lambda seed: run(seed, crashes=crashes))
+    each(range(FIRST + block * SEEDS // 4, FIRST + (block + 1) * SEEDS // 4), lambda seed: run(
+        seed, crashes=crashes, fills=0.05 * (seed % 2)))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.02])
 def test_messages_are_lost_and_memory_is_little(crashes: float) -> None:
     each(range(FIRST, FIRST + SEEDS // 8), lambda seed: run(
-        seed, crashes=crashes, cuts=0.06, views_of=random_plans.ways if (seed - FIRST) % 2 else random_plans.views))
+        seed, crashes=crashes, cuts=0.06, fills=0.05 * (seed % 3 == 0),
+        views_of=random_plans.ways if (seed - FIRST) % 2 else random_plans.views))
 
 
 @pytest.mark.parametrize("crashes", [0.0, 0.02])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 from dataflow.building import Building
+from dataflow.three_workers import TABLES, WORKERS, Three
+from dataflow.three_workers import VIEWS as THREE_VIEWS
 from noria.core.limits import FILL_AHEAD_MISSES
 from noria.core.statements import Insert
 from noria.dataflow.engine import lookups, memory_limit
@@ -190,3 +194,45 @@ def test_a_table_that_was_renamed_is_scanned_by_its_new_name(db: Building) -> No
     db.idle()
     assert present(db, "by_author") >= FILL_AHEAD_MISSES + 119
     validate(db.worker.engine)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_of_three_workers_fills_the_keys_that_it_owns(
+        tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the primary key, by a column of a table, and by a column whose rows of another table are elsewhere."""
+    monkeypatch.setattr(fill_ahead, "FILL_AHEAD_MISSES", 5)
+    three, users = Three(tmp_path, random.Random(seed)), 40
+    truth = sqlite3.connect(":memory:")
+    for text in TABLES:
+        three.define(text)
+        truth.execute(text)
+    for name, text in THREE_VIEWS.items():
+        three.define(f"CREATE VIEW {name} AS {text.format('?')}")
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "stories": [(i, i % users, f"story {i}") for i in range(300)],
+        "votes": [(i, i * 7 % 400, i % users) for i in range(600)]}
+    for table, some in rows.items():
+        truth.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", some)
+        for w in range(WORKERS):
+            mine = tuple(row for row in some if three.owner(row[0]) == w)
+            three.change(w, packets.Write((Insert(table, (0, 1, 2), mine),)))
+    three.rest()
+    for worker in three.workers:
+        worker.fill_ahead.limit = LIMIT
+    for name in THREE_VIEWS:
+        for key in range(-WORKERS * 10, 0):
+            three.read(name, key)
+        three.rest()
+    while any(worker.fill_ahead.has_work() for worker in three.workers):
+        three.rest()
+    for name, keys in (("counts", 400), ("karma", users), ("best", users), ("voters", users)):
+        present = [key for worker in three.workers
+                   for key in view_of(worker.engine.readers[name]).present()[0].tolist() if key >= 0]
+        assert sorted(present) == list(range(keys))
+        for key in present[::7]:
+            rows_of = three.replies[three.read(name, key)].rows.to_pylist()
+            wanted = Counter(truth.execute(THREE_VIEWS[name].format(key)).fetchall())
+            assert Counter(tuple(r.values())[:-1] for r in rows_of) == wanted
+    for worker in three.workers:
+        validate(worker.engine)
+        worker.close()

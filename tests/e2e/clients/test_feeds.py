@@ -18,6 +18,8 @@ from e2e.serving import Served, execute, rows, until
 from noria.spark.hosting.session import import_path
 from ports import free_port
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "search_index.py"
 PROGRAM = ("CREATE TABLE stories (id INT PRIMARY KEY, title VARCHAR(40))",
            "CREATE TABLE votes (story INT, who INT, PRIMARY KEY (story, who))",

@@ -21,6 +21,8 @@ import pytest
 from e2e import apart
 from e2e.local_index import local_index
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 EMBEDDED = """
 import noria

@@ -24,6 +24,8 @@ from noria.spark.hosting.session import import_path
 from ports import free_port
 from runtime.certificates import certificate
 
+pytestmark = pytest.mark.long
+
 READY = re.compile(r"noria front-end ready mysql=127\.0\.0\.1:(\d+)\n")
 MOST_BYTES = 160 * 2**20  # of a front end that has done little; what it takes is in bench/RESULTS.md
 

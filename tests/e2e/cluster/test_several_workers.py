@@ -17,6 +17,8 @@ import pytest
 
 from e2e.serving import Served, alive, execute, rows, until
 
+pytestmark = pytest.mark.long
+
 PROGRAM = ("CREATE TABLE stories (id INT PRIMARY KEY, author INT, title VARCHAR(20))",
            "CREATE TABLE votes (id INT PRIMARY KEY AUTO_INCREMENT, story INT, who INT)",
            "CREATE VIEW counts AS SELECT story, COUNT(*) AS n FROM votes WHERE story = ? GROUP BY story",

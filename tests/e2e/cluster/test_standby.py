@@ -17,7 +17,7 @@ from e2e.serving import Served, execute, rows, until
 from e2e.zookeeper import zookeeper
 from noria.server.standby import DEPOSED
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 class Follower(Served):

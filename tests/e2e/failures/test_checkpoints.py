@@ -12,7 +12,7 @@ import pytest
 from e2e.serving import Served, execute, processes_with, rows, serving, until
 from noria.storage.commits import state_file
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
 ROWS = 60_000
 TOP = "SELECT author, n FROM top ORDER BY n DESC, author LIMIT 5"
 VIEWS = (

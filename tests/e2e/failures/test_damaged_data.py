@@ -18,7 +18,7 @@ from e2e.serving import Served, execute, rows
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks.engine import DEFAULT, DELTAS, META
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
 SRC = str(Path(__file__).parents[3] / "src")
 
 

@@ -14,7 +14,7 @@ import pytest
 from disks import occupy, small_disk
 from e2e.serving import Served, execute, rows, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 DISK_FULL = 1021
 ROWS = 200
 

@@ -177,6 +177,7 @@ def test_killed_in_the_middle(served: Served, what: tuple[str, ...]) -> None:
             back(served)
 
 
+@pytest.mark.long
 def test_applied_under_load(served: Served) -> None:
     with served.connect() as c:
         clients = Clients(served)
@@ -199,6 +200,7 @@ def test_applied_under_load(served: Served) -> None:
     assert served.run("verify").returncode == 0
 
 
+@pytest.mark.long
 def test_the_export_makes_the_same_program_elsewhere(served: Served, tmp_path: Path) -> None:
     exported = served.run("export-program").stdout
     with serving(tmp_path / "other") as other:

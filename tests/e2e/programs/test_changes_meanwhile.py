@@ -21,7 +21,7 @@ from e2e.meanwhile import Statement, clients, patient
 from e2e.serving import Served, execute, rows, serving, until
 from seeds import kinds
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 400_000
 AUTHORS = 1_000
 COUNTS = "SELECT a.town, COUNT(*) AS n, MAX(v.id) AS last FROM v JOIN a ON a.id = v.author GROUP BY a.town HAVING n > ?"

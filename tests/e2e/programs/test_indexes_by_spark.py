@@ -18,7 +18,7 @@ from e2e.meanwhile import Statement, clients
 from e2e.serving import Served, alive, execute, import_path, rows, serving, until
 from noria.core.limits import WORKER_INDEX_ROWS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = WORKER_INDEX_ROWS + 50_000
 KINDS = 1_000
 

@@ -21,7 +21,7 @@ from e2e.serving import Served, execute, rows, until
 from noria.core.limits import REWRITTEN_KEYS, REWRITTEN_ROWS
 from seeds import kinds
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = REWRITTEN_ROWS + 20_000
 TABLE = ("CREATE TABLE v (id INT PRIMARY KEY AUTO_INCREMENT, kind INT NOT NULL, note VARCHAR(20), "
          "n SMALLINT DEFAULT 1, UNIQUE KEY two (kind, id))")

@@ -17,7 +17,7 @@ import seeds
 from e2e.serving import Served, execute, rows
 from noria.client.transport import HttpTransport
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 TABLES = ("CREATE TABLE p (id INT PRIMARY KEY, code VARCHAR(9) {fold}, UNIQUE (code))",
           "CREATE TABLE q (a INT, b INT, PRIMARY KEY (a, b))",
           "CREATE TABLE t (id INT PRIMARY KEY, up INT, code VARCHAR(9) {fold}, a INT, b INT, "

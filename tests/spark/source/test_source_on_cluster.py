@@ -13,7 +13,7 @@ import pytest
 
 from e2e.serving import Served, execute, import_path, rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600),
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600),
               pytest.mark.skipif(not os.environ.get("NORIA_CLUSTER"), reason="takes minutes: make cluster")]
 ROWS = 60_000  # more than are written as statements
 PROGRAM = Path(__file__).parent / "outside_session.py"

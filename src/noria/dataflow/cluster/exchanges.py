@@ -9,8 +9,7 @@ Keeps true, for each key that is gathered at an exchange (R4, R5):
   answer will contain it.
 * An eviction from a worker that has answered makes its answer void, and the key is requested again.
 
-Call `split` for a delta and `gather` for missing keys. `gather` raises `RemoteRowsNeeded`; the request runs again from
-the start when the rows have arrived.
+Call `split` for a delta and `gather` for missing keys. A request runs again when its rows have arrived.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
 from noria.dataflow.cluster import pending
 from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, gathers_by
+from noria.dataflow.cluster.found_keys import FoundKeys
 from noria.dataflow.cluster.frontier import FrontierRequests
 from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, end, workers_of
 from noria.dataflow.engine.engine import Engine
@@ -72,6 +72,7 @@ class Exchanges:
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
         self.holding_for: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
+        self.found_keys = FoundKeys(engine, worker, workers, send)
         others = [w for w in range(workers) if w != worker]
         self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.has_all_rows)
 
@@ -85,8 +86,7 @@ class Exchanges:
             self._in_tick = False
 
     def split(self, node: Node, rows: Batch) -> Batch:
-        """Split an exchange's input delta of this worker: sends rows to their owners and returns the rows that this
-        worker owns."""
+        """Send the rows of an exchange's input delta to their owners. Returns the rows that this worker owns."""
         whose = self._values.owners(node, rows.columns)
         for w in range(self.workers):
             if w != self.worker and len(mine := rows.where(whose == w)):

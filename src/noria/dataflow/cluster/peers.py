@@ -36,6 +36,7 @@ from noria.dataflow.messages.peer_messages import (
     ExchangeDelta,
     ExchangesBroken,
     HoldEviction,
+    KeysToFill,
     Marker,
     MarkerReply,
     Message,
@@ -172,6 +173,8 @@ class Peers:
             self.shards.broken(sender, message)
         elif isinstance(message, HoldEviction):
             self.shards.hold_eviction(sender, message.hold)
+        elif isinstance(message, KeysToFill):
+            self.shards.found_keys.receive(message)
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:

@@ -165,9 +165,18 @@ class HoldEviction:
     hold: bool
 
 
+@dataclass(frozen=True)
+class KeysToFill:
+    """Keys of the view whose reader is this node, which the receiver owns and may fill before clients read them
+    (`fill_ahead.py`). No answer."""
+
+    node: int
+    keys: EncodedRows
+
+
 Message = (ExchangeDelta | RowsRequest | RowsReply | RowsChunk | MoreChunks | TableLookup | TableLookupReply
            | EvictedKeys | WorkerRestarted | TableLoaded | ExchangesBroken | Marker | MarkerReply
-           | HoldEviction)
+           | HoldEviction | KeysToFill)
 
 
 def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> EncodedRows:

@@ -3,25 +3,29 @@
     many misses of a partial view ──► its key columns are traced to base tables
         ──► a slice of such a table ──► the keys of its rows that the view lacks ──► one upquery
 
+Several workers each scan their own rows. A worker sends each other worker the keys that this one owns in the view.
+
 Keeps true: memory used stays below a share of the limit, so that nothing is evicted for these keys. A key that no row
 of the table has is not filled. A slice is as long as a turn permits; a key that takes longer, or more memory than one
-request may, is left to its readers. Keys are filled as a read fills them, so whatever holds of reads holds here.
+request may, is left to its readers. Keys are filled as a read fills them, so whatever holds of reads holds here. At
+most one upquery of this worker waits for other workers' rows, and no slice begins meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from noria.core.batch import Codes
+from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.limits import FILL_AHEAD_MISSES, FILL_AHEAD_SHARE, FILL_AHEAD_SLICE_MS, NULL_CODE
 from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
@@ -32,18 +36,21 @@ from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.request_limits import RequestLimits
+from noria.dataflow.messages.peer_messages import EncodedRows, KeysToFill, unpacked
 
 FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
 MOST_VIEWS = 10_000  # whose misses are counted
 MOST_LARGE = 1_000  # keys of one view that are left to their readers; with more, the view is
 READ_MS = 50  # at most for one upquery; it takes FILL_AHEAD_SLICE_MS as a rule
+MOST_RECEIVED = 32  # batches of keys of other workers that wait here; later ones are left to their readers
+MOST_TRIES = 4  # of an upquery that waits for other workers' rows
 
 
 @dataclass
 class _Fill:
     """The filling of one view. `bases`: what is left to scan, each a base table's node with the columns of the key.
     `after`: the place in the first of these. `rows`: scanned so far; `present`: the view's keys after the last slice.
-    `large`: keys that are left to their readers. `over`: all is scanned, or memory is short."""
+    `over`: all is scanned, or memory is short."""
 
     view: str
     bases: deque[tuple[Node, Columns]]
@@ -51,7 +58,6 @@ class _Fill:
     after: bytes | None = None
     rows: int = 0
     present: int = 0
-    large: set[tuple[int, ...]] = field(default_factory=set)
     over: bool = False
 
     def percent(self) -> float:
@@ -61,15 +67,21 @@ class _Fill:
 
 class FillAhead:
     """See the module. `limit`: the worker's memory limit in bytes; 0: none, and nothing is filled beforehand.
-    `rows`: of the next slice."""
+    `rows`: of the next slice. `shards`: this worker among several."""
 
-    def __init__(self, engine: Engine, limit: int, unforeseen: Callable[[Exception], object]):
-        self._engine, self.limit, self._unforeseen = engine, limit, unforeseen
+    def __init__(self, engine: Engine, limit: int, unforeseen: Callable[[Exception], object],
+                 shards: Exchanges | None = None):
+        self._engine, self.limit, self._unforeseen, self._shards = engine, limit, unforeseen, shards
         self._fills = WeakKeyDictionary[Node, _Fill]()  # by reader
+        self._large = WeakKeyDictionary[Node, set[tuple[int, ...]]]()  # by reader: keys that are left to their readers
         self._misses = Counter[str]()  # by view, since its filling was last considered
         self._many = Counter[str]()  # those of views with FILL_AHEAD_MISSES or more
         self._current: Node | None = None
+        self._received = deque[tuple[Node, EncodedRows]]()  # of other workers' slices: keys that this worker owns
+        self._waits = False  # an upquery, for other workers' rows
         self.rows = FIRST_ROWS
+        if shards is not None:
+            shards.found_keys.receive = self.receive
 
     def missed(self, view: str, reads: int) -> None:
         """Count reads by key that shared memory could not answer. One read may be of many keys, as `noria verify`
@@ -82,9 +94,15 @@ class FillAhead:
         if (misses := self._misses[view]) >= FILL_AHEAD_MISSES:
             self._many[view] = misses
 
+    def receive(self, message: KeysToFill) -> None:
+        """Take keys of another worker's slice, which this worker owns."""
+        node = next((n for n in self._engine.readers.values() if n.id == message.node), None)
+        if node is not None and self.limit and len(self._received) < MOST_RECEIVED:
+            self._received.append((node, message.keys))
+
     def has_work(self) -> bool:
         """Whether a slice can be filled now."""
-        return self._current is not None or self._begins()
+        return not self._waits and (bool(self._received) or self._current is not None or self._begins())
 
     def _begins(self) -> bool:
         """Choose the next view to fill, the one with the most misses. False if none has enough."""
@@ -103,7 +121,9 @@ class FillAhead:
         return False
 
     def step(self) -> int:
-        """Fill one slice. Returns its units of work: the rows scanned."""
+        """Fill one slice. Returns its units of work: the rows scanned, or the keys received."""
+        if self._received:
+            return self._fill_received(*self._received.popleft())
         node, self._current = self._current, None
         fill = None if node is None else self._fills.get(node)
         if node is None or fill is None or not self._can_read(fill.view, node):
@@ -114,6 +134,14 @@ class FillAhead:
         fill.present = view_of(node).present_count()
         node.stats.filled_ahead = fill.percent()
         return max(scanned, 1)
+
+    def _fill_received(self, node: Node, sent: EncodedRows) -> int:
+        name, engine = self._name(node), self._engine
+        if name is None or not self._can_read(name, node) or self._room() <= 0:
+            return 1
+        keys = unpacked(sent, [node.fields[c] for c in engine.reads[node]], engine.symbols).columns
+        self._guarded(node, lambda: self._fill(name, node, keys))
+        return int(keys.shape[1])
 
     # ---------------------------------------------------------------- which views
     def _wants(self, name: str, node: Node) -> bool:
@@ -136,6 +164,10 @@ class FillAhead:
         tables = [table for base, _ in bases if (table := self._table(base)) is not None]
         return _Fill(name, deque(bases), sum(map(self._engine.store.row_count, tables)), over=not bases)
 
+    def _name(self, reader: Node) -> str | None:
+        """The present name of a reader's view; None if it was dropped."""
+        return next((name for name, node in self._engine.readers.items() if node is reader), None)
+
     def _table(self, base: Node) -> str | None:
         """The present name of a base table; None if it was dropped."""
         return next((name for name, bases in self._engine.bases.items() if base in bases), None)
@@ -153,49 +185,90 @@ class FillAhead:
             fill.over = True
             return 0
         pace = Pace(engine.clock, engine.processor)
-        counted = [(n.stats, n.stats.requested, n.stats.misses) for n in ancestors(node)]
-        try:
+        rows, after = Batch.empty(0), fill.after
+
+        def scan() -> None:
+            nonlocal rows, after
             rows, after = engine.store.scan(table, fill.after, self.rows, frozenset(cols))
-            self._fill(node, fill, np.ascontiguousarray(rows.columns[list(cols)]))
-        except (InvariantViolation, StoreBroken):
-            raise
-        except (SqlError, RemoteRowsNeeded):  # reads of the view will report it
+            self._fill(fill.view, node, self._own(node, np.ascontiguousarray(rows.columns[list(cols)])))
+
+        if not self._guarded(node, scan):
             fill.over = True
             return 0
-        except Exception as bug:  # its readers will meet it; nothing that was filled in part is kept
-            self._unforeseen(bug)
-            engine.forget_partial(ancestors(node))
-            fill.over = True
-            return 0
-        finally:
-            for stats, asked, misses in counted:
-                stats.requested, stats.misses = asked, misses
         self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
         fill.rows, fill.after = fill.rows + len(rows), after
         if after is None:
             fill.bases.popleft()
-        fill.over = not fill.bases or len(fill.large) > MOST_LARGE
+        fill.over = not fill.bases or len(self._large.get(node, ())) > MOST_LARGE
         return len(rows)
 
-    def _fill(self, node: Node, fill: _Fill, keys: Codes) -> None:
-        """Fill those of these keys that are missing: all in one upquery, or if that is too large, half of them each."""
+    def _guarded(self, node: Node, fill: Callable[[], None]) -> bool:
+        """Fill keys. False if the view's readers must meet an error first. The counts of misses stay as they were."""
+        engine = self._engine
+        counted = [(n.stats, n.stats.requested, n.stats.misses) for n in ancestors(node)]
+        try:
+            fill()
+        except (InvariantViolation, StoreBroken):
+            raise
+        except SqlError:  # reads of the view will report it
+            return False
+        except Exception as bug:  # its readers will meet it; nothing that was filled in part is kept
+            self._unforeseen(bug)
+            engine.forget_partial(ancestors(node))
+            return False
+        finally:
+            for stats, asked, misses in counted:
+                stats.requested, stats.misses = asked, misses
+        return True
+
+    def _own(self, node: Node, keys: Codes) -> Codes:
+        """The distinct keys that this worker owns; the others are sent to their owners."""
         keys = keys[:, (keys != NULL_CODE).all(axis=0)]
-        if keys.shape[1]:
-            keys = distinct(np.ascontiguousarray(keys))
-            missing = node.missing(self._engine.reads[node], keys)
-            if fill.large:
-                missing &= [tuple(key) not in fill.large for key in keys.T.tolist()]
-            keys = keys[:, missing]
-        parts = [keys]
+        if not keys.shape[1]:
+            return keys
+        keys = distinct(np.ascontiguousarray(keys))
+        shards = self._shards
+        return keys if shards is None else shards.found_keys.to_owners(node, self._engine.reads[node], keys)
+
+    def _fill(self, view: str, node: Node, keys: Codes, tries: int = 1) -> None:
+        """Fill those of these keys that are missing: all in one upquery, or if that is too large, half of them each.
+        If they wait for other workers' rows, try all again then."""
+        if not keys.shape[1]:
+            return
+        large = self._large.setdefault(node, set())
+        missing = node.missing(self._engine.reads[node], np.ascontiguousarray(keys))
+        if large:
+            missing &= [tuple(key) not in large for key in keys.T.tolist()]
+        parts = [keys[:, missing]]
         while parts:
             some = np.ascontiguousarray(parts.pop())
             half = some.shape[1] // 2
-            if not some.shape[1] or self._read(fill.view, some):
-                continue
+            try:
+                if not some.shape[1] or self._read(view, some):
+                    continue
+            except RemoteRowsNeeded as remote:
+                if tries < MOST_TRIES:
+                    self._wait(remote, view, node, np.concatenate([*parts, some], axis=1), tries)
+                return
             if half:
                 parts += [some[:, half:], some[:, :half]]
             else:
-                fill.large.add(tuple(some[:, 0].tolist()))
+                large.add(tuple(some[:, 0].tolist()))
+
+    def _wait(self, remote: RemoteRowsNeeded, view: str, node: Node, keys: Codes, tries: int) -> None:
+        """Fill these keys when other workers' rows have arrived."""
+        assert self._shards is not None
+        self._waits = True
+
+        def again() -> None:
+            self._waits = False
+            if self._can_read(view, node):
+                self._guarded(node, lambda: self._fill(view, node, keys, tries + 1))
+
+        def failed(error: SqlError) -> None:
+            self._waits = False
+
+        self._shards.waiting.wait(remote, (self, tries), again, failed, held=lambda: keys)
 
     def _read(self, view: str, keys: Codes) -> bool:
         """Fill keys by one upquery. False if it is larger than one may be here."""

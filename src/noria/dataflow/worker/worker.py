@@ -97,8 +97,9 @@ class Worker:
         self._reading = ViewReads(self.engine, self.changes, symbols, self.environment, self.shots.results)
         self._questions = WorkerQuestions(self.engine, store, symbols, self.changes, self.transactions, self.shots,
                                           self._reading, self._deferred, self._peers, self._wait, self.stats)
-        self.fill_ahead = FillAhead(self.engine, memory_limit if self._peers is None else 0,
-                                    partial(self._log_defect, "a view that is filled beforehand"))
+        self.fill_ahead = FillAhead(self.engine, memory_limit,
+                                    partial(self._log_defect, "a view that is filled beforehand"),
+                                    None if self._peers is None else self._peers.shards)
         self._turns = WorkTurns(self._classes(), self.environment.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
@@ -455,7 +456,7 @@ class Worker:
 
     def _set_limit(self, body: packets.SetLimit) -> packets.Packet:
         self.memory_limit = body.nbytes
-        self.fill_ahead.limit = body.nbytes if self._peers is None else 0
+        self.fill_ahead.limit = body.nbytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
             self.store.hold_memory(body.nbytes)

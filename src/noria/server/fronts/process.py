@@ -20,6 +20,7 @@ from typing import Any, cast
 
 import uvloop
 
+from noria.core.arrow_alone import use_arrow_without_pandas
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link
@@ -220,6 +221,7 @@ async def _run(path: str, number: int) -> None:
 
 def main(arguments: list[str]) -> None:
     os.umask(0o077)
+    use_arrow_without_pandas()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C at the terminal reaches the controller, which sends Stop
     raise_open_files()
