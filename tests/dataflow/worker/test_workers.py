@@ -123,7 +123,7 @@ def test_a_frontier_includes_all_effects_of_its_messages(three: Three, seed: int
                 compared += 1
                 three.equal_at(w, truth)
             elif n % 50 == 49 and last:
-                requests.append(three.requests(w, "frontier", ",".join(f"{v}:{number}" for v, number in last)))
+                requests.append(three.inspect(w, "frontier", ",".join(f"{v}:{number}" for v, number in last)))
                 for v, _ in last:
                     three.breaks(v, w)
         if n % 50 == 49:
