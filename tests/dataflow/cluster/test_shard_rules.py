@@ -283,7 +283,7 @@ def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loads_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: rows that derive from a loaded table and arrived over exchanges are dropped, too."""
-    monkeypatch.setattr(Exchanges, "load", lambda self, table: None)
+    monkeypatch.setattr(Exchanges, "report_load", lambda self, table: None)
 
 
 def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
