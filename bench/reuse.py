@@ -148,7 +148,7 @@ class Served:
         """Return up to `most` keys of a view that have rows."""
         _, top, twins, _ = self.lowering.once(view)
         shot = OneShot(self.engine, twins, 10**7)
-        rows = shot.everything(top)
+        rows = shot.all_rows(top)
         keys = np.unique(rows.columns[list(view.key)], axis=1) if view.key else np.zeros((0, 1), np.int64)
         return np.ascontiguousarray(keys[:, np.random.default_rng(1).permutation(keys.shape[1])[:most]])
 

@@ -1,4 +1,4 @@
-"""A worker on a real store, driven by packets, whose clock and log are the test's."""
+"""A worker on a real store, driven by packets, with a clock and a log of the test."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from sql.catalogs import DictCatalog
 
 
 class Bench:
-    """A worker on a real store, with a log and a clock that the test turns."""
+    """A worker on a real store, with a log and a clock that the test controls."""
 
     def __init__(self, path: Path):
         self.notes: list[str] = []
         self.began: list[int] = []
-        self.unwanted: set[int] = set()
+        self.cancelled: set[int] = set()
         self.now = 0
         symbols = SymbolTable(None)
         self.store = RocksStore(str(path), symbols)
-        around = WorkerEnvironment(self.clock, self.began.append, self.unwanted.__contains__, self.notes.append)
-        self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, around=around)
+        environment = WorkerEnvironment(self.clock, self.began.append, self.cancelled.__contains__, self.notes.append)
+        self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols), Lowering, environment=environment)
         self.catalog = DictCatalog()
         self.seq = self.request = 0
 
     def clock(self) -> int:
-        self.now += 1_000_000  # each look takes a millisecond
+        self.now += 1_000_000  # each reading of the clock takes a millisecond
         return self.now
 
     def send(self, body: Any, seq: int = 0) -> Any:

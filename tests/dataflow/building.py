@@ -19,7 +19,7 @@ WAITING = 2**41  # the number of the request that waits
 
 
 class Building(Bench):
-    """Rows of t are kept a second time, for the oracle."""
+    """A bench with a second copy of t's rows, for the oracle."""
 
     def __init__(self, path: Path):
         super().__init__(path)
@@ -28,7 +28,7 @@ class Building(Bench):
 
     @staticmethod
     def filled(path: Path) -> Building:
-        """With rows in t, of which a hundred are built at once."""
+        """A bench with rows in t. States over more than a hundred rows are built in slices."""
         made = Building(path)
         made.define("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
         made.put(*((i, i % 7) for i in range(ROWS)))
@@ -36,7 +36,7 @@ class Building(Bench):
         return made
 
     def send(self, body: Any, seq: int = 0) -> Any:
-        """The packet's own reply; those of requests that waited go to `replies`."""
+        """Return the packet's own reply; replies to waiting requests are appended to `replies`."""
         replies = self.worker.step([Envelope(1, -1, seq, body)])
         self.replies += [r.body for r in replies[1:]]
         return replies[0].body
@@ -50,7 +50,7 @@ class Building(Bench):
         self.rows = {i: a for i, a in self.rows.items() if i >= id}
 
     def await_view(self, name: str, number: int = WAITING) -> None:
-        """Asks to be told when the view is built."""
+        """Send a request that is answered when the view is built."""
         self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, packets.Inspect(number, "built", name))])]
 
     def building(self) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ class Building(Bench):
             self.replies += [r.body for r in replies]
             if not more:
                 return
-        raise AssertionError("there is no end to it")
+        raise AssertionError("the build does not end")
 
     def all_of(self, view: str, *keys: tuple[Any, ...]) -> Counter[tuple[Any, ...]]:
         reply = self.send(packets.Read(2**42, view, list(keys) or [()]))

@@ -15,14 +15,14 @@ BY_A = IndexDef("by_a", (1,))
 
 
 def alter(bench: Building, *indexes: IndexDef) -> packets.Migrated:
-    """t has these indexes and no others."""
+    """Alter t so that it declares these indexes and no others."""
     table = replace(bench.store.tables()["t"], indexes=indexes)
     reply: packets.Migrated = bench.change(packets.Migrate((packets.AlterTable(table),), ()))
     return reply
 
 
 def await_indexes(bench: Building) -> None:
-    """Asks to be told when the indexes of t are built."""
+    """Send a request that is answered when the indexes of t are built."""
     bench.replies += [r.body for r in bench.worker.step(
         [packets.Envelope(1, -1, 0, packets.Inspect(WAITING, "indexed", "t"))])]
 
@@ -32,8 +32,8 @@ def families(bench: Building) -> set[str]:
     return {f for f in bench.store.engine.families() if f.startswith("t1.")}
 
 
-def whole(bench: Building, path: Path) -> None:
-    """The store, closed, has no findings; the benches' own close does nothing more."""
+def check_store(bench: Building, path: Path) -> None:
+    """Close the store and check it: there are no findings. The bench's own close does nothing then."""
     validate(bench.worker.engine)
     bench.worker.close()
     report = StoreCheck(str(path / "base"), lambda what, done, total: None).run()

@@ -1,4 +1,4 @@
-"""A whole engine in memory for tests: tables, views, random writes, reads and evictions."""
+"""An engine in memory for tests, with its tables, views, random writes, reads and evictions."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from reference.memory_store import MemoryStore
 from reference.table_views import TableViews
 
 
-class GivesUp(RequestLimits):
-    """A request that is cancelled at its n-th look."""
+class CancelledRequest(RequestLimits):
+    """The limits of a request that is cancelled at its n-th check."""
 
     def __init__(self, looks: int):
         super().__init__()
@@ -54,11 +54,11 @@ def raises(bug: Exception) -> None:
 
 
 class Rig:
-    """Base rows are kept a second time, as Python values, for the oracle."""
+    """An engine with a second copy of the base rows, as Python values, for the oracle."""
 
     def __init__(self, tables: list[TableDef], views: list[ViewDef], make_views=TableViews, symbols=None,
                  sliced: random.Random | None = None):
-        """sliced: nothing is built at once; who draws how much at a time."""
+        """sliced: nothing is built at once; the random generator that draws the size of each slice."""
         self.symbols = PlainSymbols() if symbols is None else symbols
         self.store = MemoryStore(self.symbols)
         self.engine = Engine(self.store, self.symbols, make_views(self.symbols))
@@ -80,7 +80,7 @@ class Rig:
         self.add_views([view])
 
     def add_views(self, views: list[ViewDef]) -> None:
-        """As one change."""
+        """Add the views in one change."""
         for view in views:
             self._changes.views[view.name] = view
             self.lowering.add_view(view)
@@ -88,13 +88,13 @@ class Rig:
         self.engine.relayout()
 
     def change(self, *steps: packets.MigrationStep) -> None:
-        """All of these, or none and SqlError, as a worker makes them."""
+        """Make all of these changes, or none and raise SqlError, as a worker does."""
         error = self._changes.change(steps)
         if error is not None:
             raise error
 
     def build_some(self) -> None:
-        """Some slices of a few rows each."""
+        """Run some slices of a few rows each."""
         if self._sliced is None:
             return
         for _ in range(self._sliced.randint(0, 3)):
@@ -104,16 +104,17 @@ class Rig:
             builds.step()
 
     def fill_ahead(self, chance: random.Random, view: str) -> None:
-        """Some slices of a few rows each, of this view or of one that was begun before."""
+        """Fill some slices of a few rows each, of this view or of one that was begun before."""
         self.ahead.missed(view, FILL_AHEAD_MISSES)
         for _ in range(chance.randint(1, 4)):
             self.ahead.rows = chance.choice([1, 2, 5])
             if self.ahead.has_work():
                 self.ahead.step()
 
-    def given_up(self, rng: random.Random, request: Callable[[], object]) -> bool:
-        """Run a request that is cancelled at a random place, or comes to its end before; was it cancelled?"""
-        self.engine.work = GivesUp(rng.randrange(8))
+    def cancelled_request(self, rng: random.Random, request: Callable[[], object]) -> bool:
+        """Run a request that is cancelled at a random check, if it has not ended before. Returns whether it was
+        cancelled."""
+        self.engine.work = CancelledRequest(rng.randrange(8))
         try:
             request()
         except SqlError as e:
@@ -123,15 +124,16 @@ class Rig:
             self.engine.work = None
         return False
 
-    def add_view_given_up(self, rng: random.Random, view: ViewDef) -> bool:
-        """As a worker takes a migration back that was cancelled."""
-        cancelled = self.given_up(rng, lambda: self.add_view(view))
+    def add_cancelled_view(self, rng: random.Random, view: ViewDef) -> bool:
+        """Add a view by a change that may be cancelled, and undo it as a worker does. Returns whether it was
+        cancelled."""
+        cancelled = self.cancelled_request(rng, lambda: self.add_view(view))
         if cancelled:
             self.drop_view(view.name)
         return cancelled
 
     def drop_view(self, name: str) -> None:
-        self._changes.views.pop(name, None)  # a worker that took the graph over was never told of it
+        self._changes.views.pop(name, None)  # a worker that adopted the graph never received it
         self.lowering.drop_view(name)
         self.lowering.replan()
         self.engine.relayout()
@@ -140,7 +142,7 @@ class Rig:
         return tuple(encode(v, c.type, self.symbols) for v, c in zip(row, self.tables[table].columns, strict=True))
 
     def write(self, changes: list[tuple[str, tuple, int]]) -> None:
-        """(table, row of values, +1 or -1), as one tick."""
+        """Apply changes in one tick. Each is (table, row of values, +1 or -1)."""
         for table, row, w in changes:
             self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
         deltas = self.deltas(changes)
@@ -161,7 +163,7 @@ class Rig:
             self.write(changes)
 
     def random_load(self, rng: random.Random) -> None:
-        """Rows of a table change beside all deltas."""
+        """Change rows of a table without a delta, as a bulk load does."""
         changes, _ = self.random_changes(rng)
         table = changes[0][0] if changes else next(iter(self.tables))
         mine = [c for c in changes if c[0] == table]
@@ -169,7 +171,7 @@ class Rig:
             self.rows[table].append(row) if w > 0 else self.rows[table].remove(row)
         for delta in self.deltas(mine).values():
             self.store.put(table, delta)
-        self.engine.builds.again(table)
+        self.engine.builds.restart(table)
         self.engine.reload(table)
 
     def empty(self, table: str) -> None:
@@ -179,7 +181,7 @@ class Rig:
 
     def random_changes(self, rng: random.Random, most: int = 5
                        ) -> tuple[list[tuple[str, tuple, int]], dict[str, list[tuple]]]:
-        """Changes, and the rows of all tables after them."""
+        """Draw changes. Returns them with the rows of all tables after them."""
         changes: list[tuple[str, tuple, int]] = []
         now = {t: list(r) for t, r in self.rows.items()}
         for _ in range(rng.randint(1, most)):
@@ -203,9 +205,9 @@ class Rig:
 
     def once(self, view: ViewDef, rows: int = 10**6, delta: dict[str, Batch] | None = None
              ) -> tuple[OneShot, Node, ViewDef]:
-        """One reading of a view that need not be in the graph."""
-        told, top, twins, texts = self.lowering.once(view)
-        return OneShot(self.engine, twins, rows, delta, texts), top, told
+        """Prepare a one-shot for a view that need not be in the graph. Returns it, its node and the view as lowered."""
+        lowered, top, twins, texts = self.lowering.once(view)
+        return OneShot(self.engine, twins, rows, delta, texts), top, lowered
 
     def random_key(self, rng: random.Random, view: ViewDef) -> np.ndarray:
         values = [random_plans.value(rng, f.type) for f in view.key_fields]
@@ -234,19 +236,19 @@ class Rig:
 
 
 class Emptying:
-    """TRUNCATE of many rows, as `control/ddl/truncating.py` makes it: an empty table beside the one of this name, a
-    twin of each of its views over that, and, when all are whole, one change of names."""
+    """TRUNCATE of many rows, as in `control/ddl/truncating.py`: an empty table is made beside the old one, with a twin
+    of each of its views; when all twins are complete, one change swaps the names."""
 
     def __init__(self, rig: Rig, table: str, number: int):
-        """number: of a table that there has not been."""
+        """number: an unused table id."""
         self._rig, self._was, self.over = rig, rig.tables[table], False
         self._beside = replace(self._was, name=f"{table}{BESIDE}{number}", table_id=number)
         self._twins = dict[str, ViewDef]()
         rig.change(packets.CreateTable(self._beside))
 
     def step(self, rng: random.Random, views: list[ViewDef]) -> None:
-        """The twins that these views, all of the graph, lack are made, or that is cancelled; or, where all are whole,
-        the names change."""
+        """Make the missing twins of these views (all views of the graph), or cancel that. If all twins are complete,
+        swap the names."""
         mine = [v for v in views if self._was.name in v.plan.table_names]
         missing = {v.name: replace(self._over(v, self._beside), name=v.name + BESIDE) for v in mine
                    if v.name not in self._twins}
@@ -258,7 +260,7 @@ class Emptying:
         if not missing and all(self._rig.engine.ready(t.name) for t in self._twins.values()):
             self._switch(mine)
         elif rng.random() < 0.3:
-            self._rig.given_up(rng, make)
+            self._rig.cancelled_request(rng, make)
         else:
             make()
 
@@ -267,27 +269,27 @@ class Emptying:
 
     def _switch(self, mine: list[ViewDef]) -> None:
         table = replace(self._beside, name=self._was.name)
-        gone = replace(self._was, name=f"{self._was.name}{BESIDE}{self._was.table_id}")
+        old = replace(self._was, name=f"{self._was.name}{BESIDE}{self._was.table_id}")
         now = {v.name for v in mine}
         drops = [*now, *(t.name for name, t in self._twins.items() if name not in now)]
-        self._rig.change(*map(packets.DropView, drops), packets.AlterTable(gone), packets.AlterTable(table),
-                         *(packets.RenameView(self._twins[n].name, n) for n in now), packets.DropTable(gone.name))
+        self._rig.change(*map(packets.DropView, drops), packets.AlterTable(old), packets.AlterTable(table),
+                         *(packets.RenameView(self._twins[n].name, n) for n in now), packets.DropTable(old.name))
         self._rig.tables[table.name], self._rig.rows[table.name] = table, []
         self.over = True
 
     def emptied(self, view: ViewDef) -> ViewDef:
-        """A view of before, after the change of names."""
+        """An old view's definition after the swap of names."""
         return self._over(view, self._rig.tables[self._was.name])
 
-    def give_up(self) -> None:
-        """All goes on as it was."""
+    def abandon(self) -> None:
+        """Drop the twins and the empty table."""
         self._rig.change(*(packets.DropView(t.name) for t in self._twins.values()),
                          packets.DropTable(self._beside.name))
         self.over = True
 
 
 def has_key(row: tuple[Any, ...], view: ViewDef, types: list[SqlType], key: list[Any], nulls: bool) -> bool:
-    """Has the row this key?  NULLs are like any value, or in no key."""
+    """Whether the row has this key. nulls: NULLs are like any value; otherwise they are in no key."""
     for k, value in zip(view.key, key, strict=True):
         mine = row[k]
         if mine is None or value is None:
@@ -302,7 +304,7 @@ def values_of(rig: Rig, rows: Batch, types: list[SqlType]) -> Counter[str]:
     have: Counter[str] = Counter()
     for row, weight in zip(rows.rows(), rows.weights.tolist(), strict=True):
         have[shown(tuple(mir_reference.ERROR if c == ERROR_CODE else decode(c, t, rig.symbols)
-                         for c, t in zip(row[: len(types)], types, strict=True)))] += weight  # beside them: `told`
+                         for c, t in zip(row[: len(types)], types, strict=True)))] += weight  # others carry errors
     return have
 
 

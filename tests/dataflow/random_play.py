@@ -27,12 +27,12 @@ from reference import mir_reference
 
 
 def published(symbols: SymbolTable) -> ViewDirectory:
-    """Views in memory of this process, as a worker publishes them."""
+    """Views in memory of this process, published as by a worker."""
     return ViewDirectory(None, symbols, 1)
 
 
 def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | None, steps: int) -> None:
-    """So many random steps, the states validated after each; then each view is compared.  late: added on the way."""
+    """Run random steps, with all states validated after each; then compare each view.  late: views added meanwhile."""
     scans: list[SlicedQuery] = []
     chance = random.Random(rng.random())
     emptying: Emptying | None = None
@@ -50,7 +50,7 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
             emptying = random_truncate(rig, chance)
         elif emptying is not None and chance.random() < 0.5:
             if chance.random() < 0.05:
-                emptying.give_up()
+                emptying.abandon()
             else:
                 emptying.step(chance, views)
                 if emptying.over:
@@ -60,7 +60,7 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
             emptying = None if emptying.over else emptying
             validate(rig.engine)
         if rng.random() < 0.2:
-            ask_once(rig, rng, rng.choice([*views, late] if late else views))
+            read_once(rig, rng, rng.choice([*views, late] if late else views))
         x = rng.random()
         if x < 0.03 and not scans:
             rig.random_load(rng)
@@ -76,12 +76,12 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
                                rng.random() < 0.5)
             else:
                 read = partial(rig.engine.read, view.name, rig.random_key(rng, view))
-            if rng.random() < 0.7 or not rig.given_up(rng, read):
+            if rng.random() < 0.7 or not rig.cancelled_request(rng, read):
                 read()
         elif x < 0.95:
             rig.random_evict(rng)
         elif late is not None:
-            if rng.random() < 0.5 and rig.add_view_given_up(rng, late):
+            if rng.random() < 0.5 and rig.add_cancelled_view(rng, late):
                 validate(rig.engine)
                 continue
             if late.name not in rig.engine.readers:
@@ -102,7 +102,7 @@ def play(rig: Rig, rng: random.Random, views: list[ViewDef], late: ViewDef | Non
 
 
 def random_truncate(rig: Rig, chance: random.Random) -> Emptying | None:
-    """At once, or begun."""
+    """Truncate a table at once, or begin to."""
     table, number = chance.choice(list(rig.tables)), max(t.table_id for t in rig.tables.values()) + 1
     if chance.random() < 0.3:
         rig.empty(table)
@@ -111,8 +111,9 @@ def random_truncate(rig: Rig, chance: random.Random) -> Emptying | None:
     return Emptying(rig, table, number)
 
 
-def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
-    """A view, in the graph or not, as a one-shot: of some keys or a range, with or without rows of its reader's own."""
+def read_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
+    """Read some keys or a range of a view by a one-shot, with or without rows that only this reader sees. The view need
+    not be in the graph."""
     delta, rows_of = None, {t: list(rows) for t, rows in rig.rows.items()}
     if rng.random() < 0.5:
         changes, rows_of = rig.random_changes(rng)
@@ -120,40 +121,40 @@ def ask_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
     types = [f.type for f in view.plan.fields]
     truth = mir_reference.run(view.plan, rows_of)
     kept = [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
-    shot, top, told = rig.once(view, delta=delta)
+    shot, top, lowered = rig.once(view, delta=delta)
     if view.ranged and rng.random() < 0.5:
         low, high = rig.random_range(rng, view)
         first, descending = rng.choice([None, None, 0, 1, 3]), rng.random() < 0.5
-        rows, ordinal = shot.read_between(top, told.key, low, high, first, descending)
+        rows, ordinal = shot.read_between(top, lowered.key, low, high, first, descending)
         codes = rows.columns[view.key[0]]
         assert (codes[np.argsort(ordinal, kind="stable")] == np.sort(codes)).all()
         by_code = [(encode(r[view.key[0]], types[view.key[0]], rig.symbols), r) for r in truth
                    if r[view.key[0]] not in (None, mir_reference.ERROR)]
-        have, want = values_of(rig, rows, types), Counter(shown(r) for code, r in by_code if low <= code <= high)
+        have, expected = values_of(rig, rows, types), Counter(shown(r) for code, r in by_code if low <= code <= high)
         if first == 0:
-            want = Counter()
-        elif first is not None and have != want:  # no row nearer to that end is left out
-            assert have.total() >= min(first, want.total())
+            expected = Counter()
+        elif first is not None and have != expected:  # no row nearer to that end is left out
+            assert have.total() >= min(first, expected.total())
             low, high = (int(codes.min()), high) if descending else (low, int(codes.max()))
-            want = Counter(shown(r) for code, r in by_code if low <= code <= high)
-        assert have == want, f"{view.name} {low}..{high} once: {have} instead of {want}\n{view.plan}"
+            expected = Counter(shown(r) for code, r in by_code if low <= code <= high)
+        assert have == expected, f"{view.name} {low}..{high} once: {have} instead of {expected}\n{view.plan}"
     else:
         nulls = rng.random() < 0.3
         keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
-        rows, ordinal = shot.read(top, told.key, keys, nulls)
+        rows, ordinal = shot.read(top, lowered.key, keys, nulls)
         for i in range(keys.shape[1]):
             key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
-            want = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
+            expected = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
             have = values_of(rig, rows.where(ordinal == i), types)
-            assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}\n{delta}"
+            assert have == expected, f"{view.name} {key} once: {have} instead of {expected}\n{view.plan}\n{delta}"
     assert kept == [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
 
 
 class SlicedQuery:
-    """A view as a one-shot whose table is read in slices, between all that happens: its rows are those of the start."""
+    """A one-shot that reads its table in slices between the other steps. Its rows must be those of the start."""
 
-    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, told: ViewDef, asked: QueryLookup):
-        self.view, self.scan, self.asked, self.told = view, scan, asked, told
+    def __init__(self, rig: Rig, view: ViewDef, scan: Scan, lowered: ViewDef, lookup: QueryLookup):
+        self.view, self.scan, self.lookup, self.lowered = view, scan, lookup, lowered
         (self.table,) = (rig.tables[name] for name in view.plan.table_names)
         self.begin(rig)
 
@@ -162,50 +163,50 @@ class SlicedQuery:
 
     @staticmethod
     def of(rig: Rig, chance: random.Random, view: ViewDef) -> list[SlicedQuery]:
-        shot, top, told = rig.once(view)
+        shot, top, lowered = rig.once(view)
         if not Scan.can(rig.engine, top):
             return []
         keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)
         between = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
-        asked = QueryLookup(told.key, keys, chance.random() < 0.3, between)
-        scan = Scan(rig.engine, shot, top, asked)
+        lookup = QueryLookup(lowered.key, keys, chance.random() < 0.3, between)
+        scan = Scan(rig.engine, shot, top, lookup)
         rig.engine.scans.append(scan)
-        return [SlicedQuery(rig, view, scan, told, asked)]
+        return [SlicedQuery(rig, view, scan, lowered, lookup)]
 
     def is_stale(self, rig: Rig) -> bool:
-        """Is the table another one since?  Then it is told, and ends."""
+        """Whether the table has been replaced since the start. Then the next slice must raise the error."""
         if rig.tables[self.table.name] == self.table:
             return False
-        self.scan.look()
+        self.scan.check_table()
         with pytest.raises(SqlError, match="has changed"):
             self.scan.step()
         rig.engine.scans.remove(self.scan)
         return True
 
     def step(self, rig: Rig, chance: random.Random) -> bool:
-        """A slice; is it the last?  Then the answer is compared."""
+        """Run a slice. After the last one, compare the answer and return True."""
         self.scan.rows = chance.randint(1, 4)
         if chance.random() < 0.05:  # as after a bulk load
-            self.scan.again()
+            self.scan.restart()
             self.begin(rig)
         if not self.scan.step():
             return False
         rig.engine.scans.remove(self.scan)
         rows, ordinal = self.scan.answer()
         view, types = self.view, [f.type for f in self.view.plan.fields]
-        if self.asked.between is not None:
-            low, high = self.asked.between
+        if self.lookup.between is not None:
+            low, high = self.lookup.between
             codes = [encode(r[view.key[0]], types[view.key[0]], rig.symbols) if r[view.key[0]] not in (
                 None, mir_reference.ERROR) else NULL_CODE for r in self.truth]
-            want = Counter(shown(r) for code, r in zip(codes, self.truth, strict=True) if low <= code <= high)
+            expected = Counter(shown(r) for code, r in zip(codes, self.truth, strict=True) if low <= code <= high)
             have = values_of(rig, rows, types)
-            assert have == want, f"{view.name} {low}..{high} in slices: {have} instead of {want}\n{view.plan}"
+            assert have == expected, f"{view.name} {low}..{high} in slices: {have} instead of {expected}\n{view.plan}"
             return True
-        for i, codes in enumerate(self.asked.keys.T):
+        for i, codes in enumerate(self.lookup.keys.T):
             key = [decode(c, types[k], rig.symbols) for c, k in zip(codes.tolist(), view.key, strict=True)]
-            want = Counter(shown(r) for r in self.truth if has_key(r, view, types, key, self.asked.nulls))
+            expected = Counter(shown(r) for r in self.truth if has_key(r, view, types, key, self.lookup.nulls))
             have = values_of(rig, rows.where(ordinal == i), types)
-            assert have == want, f"{view.name} {key} in slices: {have} instead of {want}\n{view.plan}"
+            assert have == expected, f"{view.name} {key} in slices: {have} instead of {expected}\n{view.plan}"
         return True
 
 
@@ -215,7 +216,7 @@ GUESSES: dict[Any, list[Any]] = {
 
 
 def compare_with_reference(rig: Rig, view: ViewDef) -> None:
-    """Every key that has rows, and some that have none, read through the engine."""
+    """Read every key that has rows, and some keys without rows, and compare the answers with the slow reference."""
     truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()})
     types = [f.type for f in view.plan.fields]
     folds = [types[k].folds for k in view.key]
@@ -237,18 +238,19 @@ def compare_with_reference(rig: Rig, view: ViewDef) -> None:
 
 
 def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
-    """The rows whose key lies in a range."""
+    """Read the rows with a key in the range, and compare them with the slow reference."""
     types = [f.type for f in view.plan.fields]
-    want: Counter[str] = Counter()
+    expected: Counter[str] = Counter()
     for row in mir_reference.run(view.plan, {t: list(rows) for t, rows in rig.rows.items()}):
         key = row[view.key[0]]
         if key is not None and key is not mir_reference.ERROR and low <= encode(
                 key, types[view.key[0]], rig.symbols) <= high:
-            want[shown(row)] += 1
+            expected[shown(row)] += 1
     for descending in (False, True):
         rows, ordinal = rig.engine.read_between(view.name, low, high, 2, descending)
         part = values_of(rig, rows, types)
-        assert part <= want and part.total() >= min(2, want.total()), f"{view.name} {low}..{high}: {part} of {want}"
+        assert part <= expected and part.total() >= min(2, expected.total()), (
+            f"{view.name} {low}..{high}: {part} of {expected}")
         keys = rows.columns[view.key[0]]
         assert (keys[np.argsort(ordinal, kind="stable")] == keys).all()
         limit = keys.min(initial=MAX_INT) if descending else keys.max(initial=MIN_INT)
@@ -256,4 +258,4 @@ def compare_range(rig: Rig, view: ViewDef, low: int, high: int) -> None:
         assert not len(keys) or values_of(rig, rows, types) == part  # no key in between is left out
     rows, _ = rig.engine.read_between(view.name, low, high)
     have = values_of(rig, rows, types)
-    assert have == want, f"{view.name} {low}..{high}: {have} instead of {want}\n{view.plan}"
+    assert have == expected, f"{view.name} {low}..{high}: {have} instead of {expected}\n{view.plan}"

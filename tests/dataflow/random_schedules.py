@@ -18,9 +18,9 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
         views_of: Callable[[random.Random, list[TableDef]], list[ViewDef]] = random_plans.views,
         cuts: float = 0.0, fills: float = 0.0,
         tables_of: Callable[[random.Random], list[TableDef]] = random_plans.tables) -> None:
-    """crashes: of the steps, how many lose a worker; loads: how many load rows beside the states; evictions: how many
-    evict a key; cuts: how many lose messages with their channel, and as many evict for want of memory; fills: how many
-    fill keys of a view that nobody has asked for."""
+    """Run one schedule. Shares of the steps: crashes lose a worker; loads add rows without deltas; evictions evict a
+    key; cuts lose the messages of a channel, and as many steps evict for lack of memory; fills fill keys of a view
+    before they are read."""
     rng = random.Random(seed)
     tables = tables_of(rng)
     views = views_of(rng, tables)
@@ -67,5 +67,5 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
         cluster.drain()
         cluster.validate()
     except Exception as e:
-        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.describe()[-3000:]}" for r in cluster.rigs)
         raise AssertionError(f"seed {seed}, {workers} workers: {type(e).__name__}: {e}\n{stories}") from e

@@ -1,8 +1,8 @@
 """Several workers' engines in one process, under a seeded schedule: every pair of them has a channel of messages in
-order, and what is delivered when is drawn.
+order, and the next delivery is drawn.
 
-The oracle knows nothing of workers: `mir_reference` for what is read, and for every state the recomputation of an
-engine that has all rows.
+The oracle has no workers: reads are compared with `mir_reference`, and every state with the recomputation of an engine
+that has all rows.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from noria.dataflow.messages.peer_messages import (
     Marker,
     MarkerReply,
     Message,
-    MorePieces,
-    RowsPiece,
+    MoreChunks,
+    RowsChunk,
     RowsReply,
     RowsRequest,
     TableLoaded,
@@ -68,8 +68,8 @@ def first(messages: deque[Message]) -> Message:
 
 
 class ShardRig(Rig):
-    """One worker of several.  It holds its rows of the base tables.  rng: says how many slices of what is built are
-    made when, and of how many rows."""
+    """One worker of several, with its rows of the base tables.  rng: draws when slices of builds run, and their
+    size."""
 
     def __init__(self, worker: int, workers: int, send: Callable[[int, Message], None], tables: list[TableDef],
                  make_views: Any, symbols: Any, incarnation: int, rng: random.Random,
@@ -78,11 +78,11 @@ class ShardRig(Rig):
         self.rng, self.engine.builds.at_once_rows = rng, at_once_rows
         self.worker = worker
         self.shards = self.engine.shards = Exchanges(self.engine, worker, workers, send, incarnation)
-        self.elsewhere = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
+        self.remote_scan = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
         self.ahead = FillAhead(self.engine, 2**40, raises, self.shards)
 
     def settle(self) -> None:
-        """Between ticks: all that waits and can go on, and some slices."""
+        """Between ticks: run the parked requests that can continue, and some slices."""
         self.shards.settle()
         while self.engine.builds and self.rng.random() < 0.5:
             self.slice()
@@ -101,10 +101,10 @@ class Cluster:
         self.tables, self.workers, self.rng = {t.name: t for t in tables}, workers, rng
         self.channels: dict[tuple[int, int], deque[Message]] = {
             (a, b): deque() for a in range(workers) for b in range(workers) if a != b}
-        self.cut: set[tuple[int, int]] = set()  # channels to one that was lost, until that is known
+        self.cut: set[tuple[int, int]] = set()  # channels to a lost worker, until its peers know
         self.incarnations = [1] * workers
         at_once = rng.choice([0, 0, BUILD_AT_ONCE_ROWS])
-        tables_in_memory.IDLE_ROWS = at_once  # as both are alike: an index of more rows is built, and kept, aside
+        tables_in_memory.IDLE_ROWS = at_once  # the same bound for both: a larger index is built aside
         self._new = lambda w: ShardRig(w, workers, self._sender(w), tables, make_views, make_symbols(),
                                        self.incarnations[w], rng, at_once)
         self.rigs = [self._new(w) for w in range(workers)]
@@ -112,7 +112,7 @@ class Cluster:
         self.where: dict[str, list[int]] = {t.name: [] for t in tables}  # of each row: its worker
         self.catching: tuple[ShardRig, ViewDef] | None = None
         self.sent: Counter[type] = Counter()
-        self.failed = unexpected  # is told of the error of a read
+        self.failed = unexpected  # called with the error of a read
         self.views: list[ViewDef] = []
         for v in views:
             self.add_view(v)
@@ -140,7 +140,7 @@ class Cluster:
 
     # -------------------------------------------------------------- the schedule
     def deliver(self) -> bool:
-        """Some updates as one tick, one other message, or a slice of what is built."""
+        """Deliver some updates as one tick, or one other message, or run a slice of a build."""
         ready = [c for c, messages in self.channels.items() if messages]
         building = [rig for rig in self.rigs if rig.engine.builds]
         if building and (not ready or self.rng.random() < 0.3):
@@ -163,24 +163,24 @@ class Cluster:
         return True
 
     def hand(self, c: tuple[int, int]) -> None:
-        """The next message of a channel, alone."""
+        """Deliver the next message of a channel, alone."""
         rig, message = self.rigs[c[1]], first(self.channels[c])
         if isinstance(message, ExchangeDelta):
             self.tick(rig, {}, [(c[0], message)])
         elif isinstance(message, RowsRequest):
-            rig.shards.giving.serve(c[0], message)
+            rig.shards.server.serve(c[0], message)
         elif isinstance(message, RowsReply):
             rig.shards.answered(message)
-        elif isinstance(message, RowsPiece):
-            rig.shards.piece(c[0], message)
-        elif isinstance(message, MorePieces):
-            rig.shards.giving.more(c[0], message)
+        elif isinstance(message, RowsChunk):
+            rig.shards.chunk_arrived(c[0], message)
+        elif isinstance(message, MoreChunks):
+            rig.shards.server.more(c[0], message)
         elif isinstance(message, Marker):
-            rig.shards.marks.asked(c[0], message)
+            rig.shards.marks.serve(c[0], message)
         elif isinstance(message, MarkerReply):
             rig.shards.marks.answered(c[0], message)
         elif isinstance(message, HoldEviction):
-            rig.shards.kept_for(c[0], message.keep)
+            rig.shards.hold_eviction(c[0], message.hold)
         elif isinstance(message, KeysToFill):
             rig.shards.found_keys.receive(message)
         elif isinstance(message, TableLoaded):
@@ -191,11 +191,11 @@ class Cluster:
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
             rig.shards.lost(c[0])
-            rig.elsewhere.lost(c[0])
+            rig.remote_scan.lost(c[0])
         elif isinstance(message, TableLookup):
-            rig.elsewhere.serve(c[0], message)
+            rig.remote_scan.serve(c[0], message)
         elif isinstance(message, TableLookupReply):
-            rig.elsewhere.found(message)
+            rig.remote_scan.answered(message)
         else:
             assert isinstance(message, EvictedKeys)
             rig.shards.evicted(c[0], message)
@@ -216,10 +216,10 @@ class Cluster:
                 break
         else:
             raise AssertionError("messages without end")
-        assert all(rig.shards.idle() for rig in self.rigs), "something waits and nothing is under way"
+        assert all(rig.shards.idle() for rig in self.rigs), "a request waits and no message is under way"
 
     def crash(self) -> None:
-        """A worker is lost, and starts again with its base tables."""
+        """Lose a worker, and restart it with its base tables."""
         w = self.rng.randrange(self.workers)
         others = [v for v in range(self.workers) if v != w]
         if not others:
@@ -233,7 +233,7 @@ class Cluster:
             self.cut.add((v, w))
             self.cut.discard((w, v))
         if self.catching is not None and self.catching[0] is self.rigs[w]:
-            self.catching = None  # whoever read there has an error
+            self.catching = None  # the reader has an error
         rig = self.rigs[w] = self._new(w)
         for t in self.tables:
             rows = [row for row, at in zip(self.rows[t], self.where[t], strict=True) if at == w]
@@ -245,7 +245,7 @@ class Cluster:
         rig.settle()
 
     def cut_channel(self) -> None:
-        """What a worker sent another one last is lost, though both live: both are told."""
+        """Lose the last messages from a worker to another one, though both live: both receive the report."""
         a, b = self.rng.choice(list(self.channels) or [(0, 0)])
         if a == b or (a, b) in self.cut:
             return
@@ -255,12 +255,12 @@ class Cluster:
         messages.append(WorkerRestarted(self.incarnations[a]))
         rig = self.rigs[a]
         rig.shards.lost(b)
-        rig.elsewhere.lost(b)
+        rig.remote_scan.lost(b)
         rig.settle()
 
-    # -------------------------------------------------------------- what clients do
+    # -------------------------------------------------------------- requests of clients
     def write(self, most: int = 4) -> None:
-        """Random changes; those of one worker are one tick there."""
+        """Make random changes; those of one worker are one tick of it."""
         rng = self.rng
         by: dict[int, list[tuple[str, tuple, int]]] = defaultdict(list)
         for _ in range(rng.randint(1, most)):
@@ -292,7 +292,7 @@ class Cluster:
         self._commit(w, [(table, row, 1)])
 
     def load(self) -> None:
-        """Rows come to all workers beside their states, to one after the other."""
+        """Add rows at all workers without deltas, one worker after the other."""
         table = self.tables[self.rng.choice(list(self.tables))]
         taken = {r[0] for r in self.rows[table.name]}
         by: dict[int, list[tuple[str, tuple, int]]] = defaultdict(list)
@@ -310,7 +310,7 @@ class Cluster:
             self.where[table.name] += [w] * len(changes)
             for name, delta in rig.deltas(changes).items():
                 rig.store.put(name, delta)
-            rig.engine.builds.again(table.name)
+            rig.engine.builds.restart(table.name)
             rig.engine.reload(table.name)
             rig.settle()
             for _ in range(self.rng.randint(0, 4)):
@@ -333,7 +333,7 @@ class Cluster:
         return int(owners(codes, [self.tables[table].fields[c] for c in key], self.workers, rig.symbols)[0])
 
     def read(self, view: ViewDef, rig: ShardRig, keys: Codes, reply: Callable[[Batch, Codes], None]) -> None:
-        """A read at one worker of keys that are there, answered when it can be."""
+        """Read keys at the worker that owns them; `reply` is called when the answer is complete."""
         def again() -> None:
             if not rig.engine.ready(view.name):
                 rig.shards.waiting.park(lambda: rig.engine.ready(view.name), again)
@@ -356,8 +356,8 @@ class Cluster:
         self.read(view, self.rigs[self.owner(view, rig, key)], self.across(view, rig, key), lambda rows, ordinal: None)
 
     def catch_up(self) -> None:
-        """A worker of which a view is read has, when it has caught up, all that was committed before; it may have
-        more, so nothing is written until it has."""
+        """A worker that has caught up has the effects of all earlier commits in its views. It may have more, so nothing
+        is written until it has caught up."""
         rig, view = self.rng.choice(self.rigs), self.rng.choice(self.views)
         self.catching = rig, view
 
@@ -371,18 +371,18 @@ class Cluster:
         rig.settle()
 
     def once(self, view: ViewDef) -> None:
-        """Some keys of a view, in the graph or not, as a one-shot at one worker; nothing is written until it has
-        them."""
+        """Read some keys of a view, in the graph or not, by a one-shot at one worker; nothing is written until the
+        answer."""
         rig, rng = self.rng.choice(self.rigs), self.rng
         keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
-        nulls, pieces, types = rng.random() < 0.3, RemoteTableReads(rig.elsewhere), [f.type for f in view.plan.fields]
-        told, top, _, texts = rig.lowering.once(view)
+        nulls, reads, types = rng.random() < 0.3, RemoteTableReads(rig.remote_scan), [f.type for f in view.plan.fields]
+        lowered, top, _, texts = rig.lowering.once(view)
         self.catching = rig, view
 
         def again() -> None:
-            shot = RemoteOneShot(rig.engine, 10**6, texts, pieces)
+            shot = RemoteOneShot(rig.engine, 10**6, texts, reads)
             try:
-                rows, ordinal = shot.read(top, told.key, keys, nulls)
+                rows, ordinal = shot.read(top, lowered.key, keys, nulls)
             except RemoteRowsNeeded as r:
                 rig.shards.waiting.wait(r, again, again, unexpected)
                 return
@@ -390,22 +390,22 @@ class Cluster:
             truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in self.rows.items()})
             for i in range(keys.shape[1]):
                 key = [decode(c, types[k], rig.symbols) for c, k in zip(keys[:, i].tolist(), view.key, strict=True)]
-                want = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
+                expected = Counter(shown(r) for r in truth if has_key(r, view, types, key, nulls))
                 have = values_of(rig, rows.where(ordinal == i), types)
-                assert have == want, f"{view.name} {key} once: {have} instead of {want}\n{view.plan}"
+                assert have == expected, f"{view.name} {key} once: {have} instead of {expected}\n{view.plan}"
 
         again()
         rig.settle()
 
     def across(self, view: ViewDef, rig: ShardRig, key: Codes) -> Codes:
-        """A key of one worker at the one that has it."""
+        """Convert a key from codes of one worker to codes of its owner."""
         to = self.rigs[self.owner(view, rig, key)]
         fields = view.key_fields
         return unpacked(packed(Batch.of(key), fields, rig.symbols), fields, to.symbols).columns
 
     def owner(self, view: ViewDef, rig: ShardRig, key: Codes) -> int:
         reader = rig.engine.readers[view.name]
-        by, part = rig.engine.reads[reader], reader.parts[0]  # the view tells errors: its columns may be others
+        by, part = rig.engine.reads[reader], reader.parts[0]  # the view carries errors, so its columns may differ
         return int(owners(key[[by.index(c) for c in part]], [reader.fields[c] for c in part], self.workers,
                           rig.symbols)[0])
 
@@ -421,33 +421,33 @@ class Cluster:
             rig.settle()
 
     def forget_bytes(self) -> None:
-        """A worker is over its memory's limit."""
+        """Evict as a worker over its memory limit does."""
         rig = self.rng.choice(self.rigs)
         evict_bytes(rig.engine, self.rng.choice([1, 1000, 10**9]))
         rig.settle()
 
     def forget_all(self) -> None:
-        """No worker has memory for anything that it may forget."""
+        """Evict all partial keys of all workers."""
         for rig in self.rigs:
             hold_limit(rig.engine, 1)
             rig.settle()
 
     # -------------------------------------------------------------- the oracle
     def validate(self) -> None:
-        """At rest: every state of every worker is what a recomputation gives, of what belongs there."""
+        """When no message is under way: every state of every worker equals its part of a recomputation."""
         for rig in self.rigs:
             truth, parts = self._recomputed(rig), rig.lowering.parts()
             for n in rig.engine.graph.nodes:
                 if not n.op.stateful or n.state is None or not n.live or not n.parts or n in parts:
                     continue
-                if n.op.remote and n.parents[0] in parts:  # rows of parts: what the whole makes of them is known
+                if n.op.remote and n.parents[0] in parts:  # partial aggregates: only their totals are known
                     if n.full:
                         self._check_whole(rig, n, truth)
                 else:
                     self._check(rig, n, self._mine(rig, n, truth[n]))
 
     def _recomputed(self, rig: ShardRig) -> dict[Node, Rows]:
-        """As if the worker had all rows of the base tables."""
+        """Recompute all nodes as if the worker had all rows of the base tables."""
         every = MemoryStore(rig.symbols)
         for t, table in self.tables.items():
             every.create_table(table)
@@ -466,12 +466,12 @@ class Cluster:
 
     def _check_whole(self, rig: ShardRig, exchange: Node, truth: dict[Node, Rows]) -> None:
         for n, _ in exchange.children:
-            have = bag(n.op.recompute(rig.engine, n, [exchange.op.everything(rig.engine, exchange)]))
-            assert n.elsewhere or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
+            have = bag(n.op.recompute(rig.engine, n, [exchange.op.all_rows(rig.engine, exchange)]))
+            assert n.all_remote or have == self._mine(rig, n, truth[n]), f"worker {rig.worker} {exchange}: {have}"
 
     def _check(self, rig: ShardRig, n: Node, mine: Rows) -> None:
         if n.full:
-            have = bag(n.op.everything(rig.engine, n))
+            have = bag(n.op.all_rows(rig.engine, n))
             assert have == mine, f"worker {rig.worker} {n}: has {have} instead of {mine}"
             return
         for cols in n.op.presence(n):
@@ -484,6 +484,6 @@ class Cluster:
             of_rows = folded_keys(rig.symbols, folds, all_rows.columns[list(cols)])
             for i in range(keys.shape[1]):
                 have = bag(rows.where(ordinal == i))
-                want = bag(all_rows.where((of_rows == keys[:, [i]]).all(axis=0)))
+                expected = bag(all_rows.where((of_rows == keys[:, [i]]).all(axis=0)))
                 shown = text.of_keys(rig.engine.symbols, n.fields, cols, keys[:, [i]])
-                assert have == want, f"worker {rig.worker} {n} by {cols} = {shown}: {have} instead of {want}"
+                assert have == expected, f"worker {rig.worker} {n} by {cols} = {shown}: {have} instead of {expected}"

@@ -1,5 +1,5 @@
-"""Three workers on real stores in one process: a seeded order of their messages, and SQLite as the oracle of what they
-hold."""
+"""Three workers on real stores in one process: a seeded order of their messages, and SQLite as the oracle of their
+views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def opened(path: Path, worker: int, workers: int, views: str | None) -> Worker:
 
 
 class Three:
-    """The workers, the channels between them, and what they replied by request."""
+    """The workers, the channels between them, and their replies by request."""
 
     def __init__(self, path: Path, rng: random.Random):
         self.rng, self.catalog, self.version = rng, DictCatalog(), 0
@@ -53,7 +53,7 @@ class Three:
         self.workers = [opened(path / str(w), w, WORKERS, self.views_of(path, w)) for w in range(WORKERS)]
 
     def views_of(self, path: Path, w: int) -> str | None:
-        """Where a worker publishes its views; None: in memory of its own."""
+        """The directory in which a worker publishes its views; None: in memory of its own."""
         return None
 
     def step(self, w: int, envelopes: list[Envelope]) -> list[Any]:
@@ -110,13 +110,13 @@ class Three:
         self.step(self.owner(key) if w is None else w, [Envelope(1, -1, 0, body)])
         return self.request
 
-    def asked(self, w: int, what: str, argument: str) -> int:
+    def inspect(self, w: int, what: str, argument: str) -> int:
         self.request += 1
         self.step(w, [Envelope(1, -1, 0, packets.Inspect(self.request, what, argument))])
         return self.request
 
     def breaks(self, a: int, b: int) -> None:
-        """The channel from a to b: what comes last is lost, and both hear of it."""
+        """Break the channel from a to b: its last messages are lost, and both workers receive the report."""
         channel = self.channels.setdefault((a, b), deque())
         for _ in range(self.rng.randint(0, len(channel))):
             channel.pop()
@@ -124,7 +124,7 @@ class Three:
         self.step(a, [Envelope(1, b, 0, packets.PeerPacket(WorkerRestarted(1), 0))])
 
     def equal_at(self, w: int, truth: sqlite3.Connection) -> None:
-        """What is present of the views at this worker is what SQLite has."""
+        """The present keys of this worker's views have the rows that SQLite has."""
         engine = self.workers[w].engine
         if w == 0 and engine.ready("every"):
             have = engine.read("every", np.empty((0, 1), np.int64))[0].columns.T.tolist()

@@ -42,10 +42,10 @@ class IndexBuild:
     def in_slices(self) -> None:
         pass
 
-    def again(self) -> None:
+    def restart(self) -> None:
         self.done = 0
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         self.over = True
 
 

@@ -113,7 +113,7 @@ class FakeWorker:
         if isinstance(body, Read):
             return Rows(body.request, list(self.values))
         if isinstance(body, Inspect) and body.what == "unwanted":
-            return Done(body.request, {"unwanted": self.around.unwanted(int(body.argument))})
+            return Done(body.request, {"unwanted": self.around.cancelled(int(body.argument))})
         if isinstance(body, Inspect) and body.what == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         assert isinstance(body, Inspect | Snapshot)
@@ -140,7 +140,7 @@ class FakeWorker:
     def outgoing(self) -> list[tuple[int, Envelope]]:
         return []
 
-    def heard(self) -> tuple[int, ...]:
+    def frontier(self) -> tuple[int, ...]:
         return (0,) * self.config.workers
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:

@@ -26,7 +26,7 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.values import encode
 from noria.dataflow.graph import text
 from noria.dataflow.graph.eviction import evict
-from noria.dataflow.graph.story import told
+from noria.dataflow.graph.story import format_event
 from noria.dataflow.messages import packets
 from noria.dataflow.worker.worker import Worker
 from noria.lowering.lower import Lowering
@@ -52,7 +52,7 @@ class Script:
         self.symbols = symbols
         self.worker = Worker(self.store, symbols, ViewDirectory(None, symbols, 1), Lowering)
         engine = self.worker.engine
-        engine.trace = lambda *event: self.out.append(told(engine.symbols, *event))
+        engine.trace = lambda *event: self.out.append(format_event(engine.symbols, *event))
 
     def close(self) -> None:
         self.store.close()

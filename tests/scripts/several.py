@@ -24,7 +24,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.eviction import evict
-from noria.dataflow.graph.story import told
+from noria.dataflow.graph.story import format_event
 from noria.dataflow.messages import packets, peer_messages
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker.worker import Worker
@@ -53,7 +53,7 @@ class SeveralScript(Script):
             self.workers.append(worker)
 
     def _tracer(self, w: int, engine: Engine) -> Any:
-        return lambda *event: self.out.append(f"{w}: {told(engine.symbols, *event)}")
+        return lambda *event: self.out.append(f"{w}: {format_event(engine.symbols, *event)}")
 
     def close(self) -> None:
         for worker in self.workers:

@@ -115,7 +115,7 @@ class SimProcess:
         self._deadly(self.worker.engine)
         self._runs.begin()
 
-    def _opened(self, around: WorkerEnvironment) -> Worker:
+    def _opened(self, environment: WorkerEnvironment) -> Worker:
         config, published = self.config, views_dir(self.config.run_dir, self.config.worker, self.config.workers)
         published.mkdir(mode=0o700, parents=True, exist_ok=True)
         symbols = SymbolTable(str(published))
@@ -123,7 +123,7 @@ class SimProcess:
         self._store = store
         views = ViewDirectory(str(published), symbols, self.incarnation)
         return Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
-                      memory_limit=config.memory_limit, pid=1, around=around, workers=config.workers,
+                      memory_limit=config.memory_limit, pid=1, environment=environment, workers=config.workers,
                       incarnation=self.incarnation)
 
     def _clock(self) -> int:

@@ -87,7 +87,7 @@ class Lowering:
         node = self.engine.graph.add(op, parents)
         if self.engine.shards is not None:
             node.parts = op.partition([p.parts for p in parents]).output
-            node.elsewhere = node.parts == ONE and self.engine.shards.worker != 0
+            node.all_remote = node.parts == ONE and self.engine.shards.worker != 0
         return node
 
     def _exchange(self, node: Node, by: Columns | None) -> Node:
@@ -140,19 +140,20 @@ class Lowering:
             full = [n for n in engine.graph.nodes if n in self._full]
             self._full = set(layout.plan(engine.graph.nodes, engine.reads.items(), full, engine.ranged).full)
         for node in self.engine.graph.nodes:
-            node.reuse, node.stands_for = "", ()
+            node.reuse, node.plan_shares = "", ()
         for m, text, parts in () if self._sharing is None else self._sharing.descriptions():
             if m in self.made:
                 node = self.made[m]
                 node = self._kept.get(node, node) if isinstance(m, mir.Project) else node
-                node.reuse, node.stands_for = text, parts
+                node.reuse, node.plan_shares = text, parts
 
     def try_view(self, view: ViewDef) -> None:
-        """Make the nodes of a view that `take_out` removes again.  It shares existing nodes; no other view changes."""
+        """Make the nodes of a view that `remove_trial_view` removes again.  It shares existing nodes; no other view
+        changes."""
         view = self.views[view.name] = self._reporting_errors(view)
         self._lower(view, view.plan if self._sharing is None else self._sharing.over_standing(view.plan))
 
-    def take_out(self, name: str) -> None:
+    def remove_trial_view(self, name: str) -> None:
         """Remove a view and the nodes that no other view needs; other views are not planned again."""
         del self.views[name]
         self._plans.pop(name, None)
@@ -286,7 +287,7 @@ class Lowering:
     def drop_view(self, name: str) -> None:
         """Remove the view, its reader, and every node that no other view needs."""
         self._note_change(name)
-        self.take_out(name)
+        self.remove_trial_view(name)
 
     def _drop_reader(self, name: str) -> None:
         reader = self.engine.readers.pop(name)

@@ -29,7 +29,6 @@ from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
 from noria.control.program import Program
-from noria.core.arrow_alone import use_arrow_without_pandas
 from noria.core.errors import SqlError, codes
 from noria.core.limits import DEFAULT_MEMORY_BYTES, OFF_LOOP_ROWS
 from noria.core.types import TableDef
@@ -41,7 +40,7 @@ from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.transport.heartbeats import doing_path
 from noria.runtime.transport.tunnel import FRONTS
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
-from noria.runtime.worker.resources import raise_open_files, resident_bytes
+from noria.runtime.worker.resources import raise_open_files, resident_bytes, use_arrow_without_pandas
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
 from noria.server.answering.executor import Executor
 from noria.server.answering.first_state_progress import FillRate, FirstStateProgress

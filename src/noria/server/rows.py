@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from noria.core.expressions.coerce import show_time
-from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_PIECE_BYTES
+from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_CHUNK_BYTES
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import arrow_type
 from noria.runtime.link.result_memory import MemoryLease
@@ -33,7 +33,7 @@ class LargeRows(Sequence[tuple[Any, ...]]):
     def __init__(self, table: pa.Table, width: int, lease: MemoryLease | None = None):
         self._table, self.lease = table.select(range(width)), lease
         each = self._table.nbytes // max(len(self), 1)
-        self.chunk_rows = min(max(1, RESULT_PIECE_BYTES // max(each, 1)), OFF_LOOP_ROWS)
+        self.chunk_rows = min(max(1, RESULT_CHUNK_BYTES // max(each, 1)), OFF_LOOP_ROWS)
 
     def __len__(self) -> int:
         return int(self._table.num_rows)

@@ -88,7 +88,7 @@ class RocksStore:
         self.applied, self.write, self.groups = commits.applied, statements.write, groups.listed
         self.check_ingest, self.ingest, self.loads = loads.check_ingest, loads.ingest, loads.loads
         self.prepare, self.decide = participant.prepare, participant.decide
-        self.work_out, self.met = participant.work_out, participant.met
+        self.predict_effect, self.find_conflicts = participant.predict_effect, participant.find_conflicts
         self.check_unique = participant.check_unique
         self.tables, self.table, self.damage_of = tables.definitions, tables.table, tables.damage_of
         self.create_table, self.alter_table = definitions.create_table, definitions.alter_table

@@ -81,7 +81,7 @@ class Fuzz:
         directory.mkdir(mode=0o700)
         self.database = Embedded(directory)
         self.worker, self.seq = self.database.worker, self.database.link.book.changes.last_seq
-        self.worker.around.note = self._note
+        self.worker.environment.note = self._note
         self._statements = [parse(text, self.database.program)[0] for text in STATEMENTS]
         self._templates = self._make_templates()
 

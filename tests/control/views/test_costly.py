@@ -55,9 +55,9 @@ def busy(db: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     """More than a second passes between two looks at the clock, in which the worker has not computed."""
     for worker in each_worker(db):
         clock = partial(next, itertools.count(0, 1_100_000_000))
-        monkeypatch.setattr(worker.around, "clock", clock)
+        monkeypatch.setattr(worker.environment, "clock", clock)
         monkeypatch.setattr(worker.engine, "clock", clock)
-        monkeypatch.setattr(worker.around, "processor", lambda: 0)
+        monkeypatch.setattr(worker.environment, "processor", lambda: 0)
     executor = db.transport.executor
     monkeypatch.setattr(executor, "_bulk", NoSpark())
     monkeypatch.setattr(executor.program.adhoc_views, "hold_ms", 2_000)

@@ -1,5 +1,5 @@
-"""First states and indexes in slices, between the packets of a worker on a real store: what is built meanwhile written,
-read, dropped, cancelled, damaged or too large."""
+"""First states and indexes in slices, between the packets of a worker on a real store, while their tables are written,
+read, dropped or damaged, and while requests are cancelled or states are too large."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def test_a_full_view_is_built_between_writes(bench: Building) -> None:
         writes += 1
         assert writes < 5_000
     assert bench.replies == [packets.Done(WAITING)]
-    assert writes > 5, "it was built at once: nothing was shown"
+    assert writes > 5, "it was built at once, so this test shows nothing"
     validate(bench.worker.engine)
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
     assert bench.building() == []
 
 
-def test_what_is_written_before_the_snapshot_of_a_first_state_counts_once(
+def test_rows_written_before_the_snapshot_of_a_first_state_count_once(
         bench: Building, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was in the snapshot, and among what was kept back since the view was made."""
+    """They were in the snapshot, and among the deltas kept back since the view was made."""
     worker = bench.worker
     monkeypatch.setattr(worker.changes, "_large", 1_000)
     made = bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
@@ -63,13 +63,13 @@ def test_what_is_written_before_the_snapshot_of_a_first_state_counts_once(
     bench.delete_below(20)
     assert bench.send(packets.Snapshot(1, str(tmp_path / "checkpoint"), node=number)).error is None
     node = next(n for n in worker.engine.graph.nodes if n.id == number)
-    rows = worker.engine.everything(node.parents[0])  # what Spark computes over the snapshot
+    rows = worker.engine.all_rows(node.parents[0])  # the rows that Spark computes over the snapshot
     columns = {f"c{i}": to_arrow(c, f.type, worker._symbols)
                for i, (c, f) in enumerate(zip(rows.columns, node.parents[0].fields, strict=True))}
     files = pa.RecordBatch.from_pydict({**columns, "weight": pa.array(rows.weights)})
     monkeypatch.setattr(worker, "_read_files", lambda _: [files])
     bench.put(*((2 * ROWS + i, i % 7) for i in range(50)))
-    bench.send(packets.Snapshot(2, str(tmp_path / "other")))  # for nobody
+    bench.send(packets.Snapshot(2, str(tmp_path / "other")))  # for a node that does not exist
     bench.delete_below(40)
     start = packets.Bootstrap("counts", number, (), WAITING)
     bench.replies += [r.body for r in worker.step([Envelope(1, -1, 0, start)])]
@@ -84,7 +84,7 @@ def test_what_is_written_before_the_snapshot_of_a_first_state_counts_once(
 
 @pytest.mark.parametrize("other", ["few", "u"])  # in a plan it is left of t, and right of it
 def test_no_step_reads_a_whole_side_of_a_join(bench: Building, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
-    """The smaller side, which is looked up, was read as a whole when the build began, where it stood on the left."""
+    """All rows of the smaller side, which is looked up, were read when the build began, if it was the left side."""
     bench.define(f"CREATE TABLE {other} (k INT PRIMARY KEY, x INT)")
     bench.change(packets.Write((Insert(other, (0, 1), tuple((i, i) for i in range(1_000))),)))
     store, read = bench.worker.engine.store, list[int]()
@@ -104,7 +104,7 @@ def test_no_step_reads_a_whole_side_of_a_join(bench: Building, monkeypatch: pyte
     assert bench.all_of("both") == Counter(Counter(bench.rows.values()).items())
 
 
-def test_what_is_not_built_yet_is_told(bench: Building) -> None:
+def test_unfinished_builds_are_reported(bench: Building) -> None:
     bench.define("CREATE VIEW sums AS SELECT a, SUM(id) AS s FROM t GROUP BY a HAVING s > ?")
     reply = bench.send(packets.Read(5, "sums", [(1,)]))
     assert reply.error is not None and reply.error.code == 1205
@@ -149,12 +149,12 @@ def test_a_view_that_is_dropped_leaves_nothing(bench: Building) -> None:
 def test_a_cancelled_request_is_answered(bench: Building) -> None:
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     bench.await_view("counts")
-    bench.unwanted.add(WAITING)
+    bench.cancelled.add(WAITING)
     bench.put((ROWS, 1))
     (reply,) = bench.replies
     assert reply.error is not None and reply.error.code == 1317
     bench.idle()
-    assert bench.all_of("counts")  # it was the waiting that was cancelled
+    assert bench.all_of("counts")  # only the waiting request was cancelled
 
 
 def test_a_state_that_is_too_large_ends_its_build_only(bench: Building) -> None:
@@ -184,13 +184,13 @@ def test_a_defect_in_a_slice_ends_its_build_only(bench: Building, monkeypatch: p
     (reply,) = bench.replies
     assert reply.error is not None and reply.error.code == 1105
     assert any("RuntimeError: a defect" in n for n in bench.notes)
-    bench.put((ROWS, 1))  # the worker goes on
+    bench.put((ROWS, 1))  # the worker continues
 
 
 @pytest.mark.parametrize("text", ["CREATE VIEW w AS SELECT id, a FROM t WHERE a = ?",
                                   "CREATE VIEW w AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0"])
 def test_a_bulk_load_during_a_build_is_in_it(bench: Building, text: str) -> None:
-    """Its rows come to the table beside all deltas, before and behind what has passed."""
+    """Its rows are added without deltas, before and behind the place that the build has reached."""
     bench.define(text)
     loaded = [(-5, 3), (-4, 3), (ROWS + 5, 3)]
     for _ in range(3):
@@ -198,7 +198,7 @@ def test_a_bulk_load_during_a_build_is_in_it(bench: Building, text: str) -> None
     assert 0 < bench.building()[0]["rows"] < ROWS
     bench.seq += 1
     bench.store.write([Insert("t", (0, 1), loaded)], 1, bench.seq)
-    bench.worker.engine.builds.again("t")
+    bench.worker.engine.builds.restart("t")
     bench.worker.engine.reload("t")
     bench.rows.update(loaded)
     bench.idle()
@@ -222,7 +222,7 @@ def test_a_crash_in_a_build_leaves_the_table_as_it_was(bench: Building, tmp_path
 
 
 def test_slices_share_a_busy_worker(bench: Building) -> None:
-    """Between two packets there is one slice at most, and after a long one none for as long."""
+    """Between two packets at most one slice runs, and after a long slice none for the same time."""
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     builds, steps = bench.worker.engine.builds, []
     slice_of = builds.step
@@ -235,7 +235,7 @@ def test_slices_share_a_busy_worker(bench: Building) -> None:
 
 
 def test_replaced_while_the_old_one_answers(bench: Building) -> None:
-    """What CREATE OR REPLACE does: the new one beside the old one, then in its place."""
+    """CREATE OR REPLACE builds the new view beside the old one, then replaces that."""
     bench.define("CREATE VIEW w AS SELECT a FROM t WHERE id = ?")
     assert bench.all_of("w", (5,)) == Counter([(5,)])
     bench.catalog.views.pop("w")
@@ -255,7 +255,7 @@ def test_replaced_while_the_old_one_answers(bench: Building) -> None:
 
 
 def test_checking_a_view_makes_nothing(bench: Building) -> None:
-    """What CREATE VIEW does for a view that nobody reads yet."""
+    """CREATE VIEW checks a view that nobody reads yet."""
     bench.define("CREATE VIEW w AS SELECT a FROM t WHERE id = ?")
     nodes = list(bench.worker.engine.graph.nodes)
     (command,) = bench.catalog.run("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
@@ -272,17 +272,17 @@ def test_checking_a_view_makes_nothing(bench: Building) -> None:
 
 
 class Unknown(Distinct):
-    """A plan of which no operator is made."""
+    """A plan node without an operator."""
 
 
 def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
-    """It was one step of the worker; a view over little, and those who do not read it, wait for nothing."""
+    """It was one step of the worker. Views over few rows, and reads of other views, must not wait."""
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     bench.idle()
     loaded = [(-5, 3), (-4, 3), (ROWS + 5, 3)]
     bench.seq += 1
     bench.store.write([Insert("t", (0, 1), loaded)], 1, bench.seq)
-    bench.worker.engine.builds.again("t")
+    bench.worker.engine.builds.restart("t")
     bench.worker.engine.reload("t")
     bench.rows.update(loaded)
     assert not bench.worker.engine.ready("counts")
@@ -295,8 +295,8 @@ def test_a_bulk_load_builds_full_views_again_in_slices(bench: Building) -> None:
     validate(bench.worker.engine)
 
 
-def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) -> None:
-    """It was in no tick while another view's index was built, and was filled twice at the next change."""
+def test_a_complete_state_does_not_wait_for_a_newer_index(bench: Building) -> None:
+    """No tick updated it while another view's index was built, and it was filled twice at the next change."""
     bench.define("CREATE VIEW counts AS SELECT a, COUNT(*) AS n FROM t GROUP BY a HAVING n >= 0")
     builds = bench.worker.engine.builds
     builds.step()
@@ -305,7 +305,7 @@ def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) 
     while len(builds.states) == 2:
         index.rows = 1
         builds.step()
-    assert builds.indexes, "the index was there before the state: nothing was shown"
+    assert builds.indexes, "the index was complete before the state, so this test shows nothing"
     bench.put((ROWS, 3))
     bench.define("CREATE VIEW by_id AS SELECT a FROM t WHERE id = ?")
     bench.idle()
@@ -313,8 +313,8 @@ def test_a_whole_state_waits_for_no_index_that_is_wanted_since(bench: Building) 
     assert bench.all_of("counts") == Counter(Counter(bench.rows.values()).items())
 
 
-def test_a_full_state_gets_an_index_without_being_built_in_one_go(bench: Building) -> None:
-    """A new view looks an aggregate up by another column: all of its rows were put into a new table at once."""
+def test_a_full_state_gains_an_index_in_slices(bench: Building) -> None:
+    """A new view looks an aggregate up by another column: all of its rows were copied to a new table at once."""
     bench.define("CREATE TABLE k (id INT PRIMARY KEY, n INT)")
     bench.change(packets.Write((Insert("k", (0, 1), tuple((i, i % 5) for i in range(50))),)))
     grouped = "SELECT id, a, COUNT(*) AS n FROM t GROUP BY id, a"

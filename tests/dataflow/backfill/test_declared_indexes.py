@@ -1,5 +1,5 @@
-"""Indexes that a table declares: built in slices between writes, waited for, dropped, taken back, gone on with after a
-crash, shared with what views need; each time `Check` finds nothing wrong with them."""
+"""Indexes that a table declares: built in slices between writes, awaited, dropped, undone, continued after a crash, and
+shared with views. In the end the check of the store has no findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dataflow.building import ROWS, WAITING, Building
-from dataflow.declared_indexes import BY_A, alter, await_indexes, families, whole
+from dataflow.declared_indexes import BY_A, alter, await_indexes, check_store, families
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, IndexDef
 from noria.dataflow.messages import packets
@@ -39,11 +39,11 @@ def test_built_between_writes(bench: Building, tmp_path: Path) -> None:
         assert writes < 5_000
     assert bench.replies == [packets.Done(WAITING)] and writes > 5
     assert [(i.columns, i.name) for i in bench.store.table("t").indexes] == [((1,), "by_a")]
-    assert bench.define("CREATE VIEW by_a AS SELECT id FROM t WHERE a = ?").filling == (), "it is there"
+    assert bench.define("CREATE VIEW by_a AS SELECT id FROM t WHERE a = ?").filling == (), "the index exists"
     assert bench.all_of("by_a", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
     bench.change(packets.Migrate((packets.DropView("by_a"),), ()))
     assert bench.store.table("t").indexes, "it is declared: it stays"
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
 def test_dropped_while_it_is_built(bench: Building, tmp_path: Path) -> None:
@@ -52,11 +52,11 @@ def test_dropped_while_it_is_built(bench: Building, tmp_path: Path) -> None:
     assert bench.building() and families(bench)
     alter(bench)
     assert bench.building() == [] and not families(bench)
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
 def test_dropped_while_a_view_needs_it(bench: Building, tmp_path: Path) -> None:
-    """It stays, as one that was made for the view; and the other way round."""
+    """The build continues for the view; and the other way round."""
     alter(bench, BY_A)
     bench.idle()
     bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?")
@@ -65,25 +65,25 @@ def test_dropped_while_a_view_needs_it(bench: Building, tmp_path: Path) -> None:
     assert [i.name for i in bench.store.table("t").indexes] == [""]
     alter(bench, replace(BY_A, name="again"))
     assert [i.name for i in bench.store.table("t").indexes] == ["again"] and bench.building() == []
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
 def test_one_build_for_a_view_and_for_the_table(bench: Building, tmp_path: Path) -> None:
-    """Whichever comes first; what goes first leaves it to the other."""
+    """Either may need it first; when one no longer needs it, the other still has it."""
     alter(bench, BY_A)
     bench.put((ROWS, 1))
     assert bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?").filling == ("w",)
     assert len(bench.building()) == 1 and bench.building()[0]["views"] == ["w"]
     bench.change(packets.Migrate((packets.DropView("w"),), ()))
-    assert len(bench.building()) == 1, "the table still wants it"
+    assert len(bench.building()) == 1, "the table still declares it"
     bench.catalog.views.pop("w")
     bench.define("CREATE VIEW w AS SELECT id FROM t WHERE a = ?")
     alter(bench)
-    assert len(bench.building()) == 1, "the view still wants it"
+    assert len(bench.building()) == 1, "the view still needs it"
     bench.idle()
     assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
     assert [i.name for i in bench.store.table("t").indexes] == [""]
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
 def test_declared_while_a_view_has_it_built(bench: Building, tmp_path: Path) -> None:
@@ -95,12 +95,12 @@ def test_declared_while_a_view_has_it_built(bench: Building, tmp_path: Path) -> 
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)]
     assert [i.name for i in bench.store.table("t").indexes] == ["by_a"]
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
-def test_what_two_nodes_of_the_table_had_built(bench: Building, tmp_path: Path) -> None:
-    """One for each number of columns that views look at.  Both views go at once, and the table still wants the index:
-    when it was there, the worker ended, looking for it a second time."""
+def test_an_index_that_two_nodes_of_the_table_need(bench: Building, tmp_path: Path) -> None:
+    """The table has a node for each number of columns that views use.  Both views are dropped at once, and the table
+    still declares the index: when it was complete, the worker ended, because it looked the build up a second time."""
     assert alter(bench, BY_A).error is None
     bench.define("CREATE VIEW few AS SELECT id FROM t WHERE a = ?")
     table = bench.store.tables()["t"]
@@ -108,17 +108,17 @@ def test_what_two_nodes_of_the_table_had_built(bench: Building, tmp_path: Path) 
     bench.catalog.tables["t"] = wider
     assert bench.change(packets.Migrate((packets.AlterTable(wider),), ())).error is None
     assert bench.define("CREATE VIEW more AS SELECT id, c FROM t WHERE a = ?").filling == ("more",)
-    assert len({n.id for n, _ in bench.worker.engine.builds.indexes}) == 2, "that is what is tried here"
+    assert len({n.id for n, _ in bench.worker.engine.builds.indexes}) == 2, "otherwise this test shows nothing"
     await_indexes(bench)
     bench.change(packets.Migrate((packets.DropView("few"), packets.DropView("more")), ()))
     assert len(bench.building()) == 1
     bench.idle()
     assert bench.replies == [packets.Done(WAITING)] and bench.building() == []
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)
 
 
 def test_a_crash_while_it_is_built(bench: Building, tmp_path: Path) -> None:
-    """The declaration is durable; a new start begins to build again."""
+    """The declaration is durable; a restarted worker begins to build again."""
     alter(bench, BY_A, IndexDef("pair", (2, 1)))
     bench.put((ROWS, 3))
     bench.worker.close()
@@ -134,7 +134,7 @@ def test_a_crash_while_it_is_built(bench: Building, tmp_path: Path) -> None:
         assert again.replies == [packets.Done(WAITING)]
         assert sorted(i.name for i in again.store.table("t").indexes) == ["by_a", "pair"]
         again.rows = dict(bench.rows)
-        whole(again, tmp_path)
+        check_store(again, tmp_path)
     finally:
         again.worker.close()
 
@@ -147,8 +147,8 @@ def test_a_table_that_is_dropped_meanwhile(bench: Building) -> None:
     assert bench.replies == [packets.Done(WAITING)] and bench.building() == [] and not families(bench)
 
 
-def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk: whoever waits is told, other changes are made, and the next one tries again."""
+def test_an_index_that_cannot_be_begun_delays_no_other_change(bench: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: waiting requests receive the error, other changes are made, and the next change tries again."""
     full, begin = SqlError(1021, "HY000", "Disk full"), bench.store.begin_index
 
     def refused(table: str, columns: tuple[int, ...], awaited: bool = False) -> object:
@@ -171,8 +171,8 @@ def test_one_that_cannot_be_begun_holds_nothing_else_up(bench: Building, monkeyp
     assert [i.name for i in bench.store.table("t").indexes] == ["by_a"]
 
 
-def test_a_unique_index_that_rows_are_looked_up_by(bench: Building, tmp_path: Path) -> None:
-    """It goes when another one is there."""
+def test_a_unique_index_by_which_rows_are_looked_up(bench: Building, tmp_path: Path) -> None:
+    """It can be dropped when another index has replaced it."""
     pair = IndexDef("pair", (1, 0), unique=True)
     bench.replies += [r.body for r in bench.worker.step([packets.Envelope(1, -1, 0, packets.CheckRowsFit(
         WAITING, replace(bench.store.tables()["t"], indexes=(pair,))))])]
@@ -186,10 +186,10 @@ def test_a_unique_index_that_rows_are_looked_up_by(bench: Building, tmp_path: Pa
     assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
     bench.replies.clear()
     for what in ("indexed", "looked up"):
-        ask = packets.Envelope(1, -1, 0, packets.Inspect(WAITING, what, "t"))
-        bench.replies += [r.body for r in bench.worker.step([ask])]
+        request = packets.Envelope(1, -1, 0, packets.Inspect(WAITING, what, "t"))
+        bench.replies += [r.body for r in bench.worker.step([request])]
         assert len(bench.replies) == 1, "nobody declares it"
     bench.idle()
     assert len(bench.replies) == 2 and alter(bench).error is None
     assert bench.all_of("w", (3,)) == Counter((i,) for i, a in bench.rows.items() if a == 3)
-    whole(bench, tmp_path)
+    check_store(bench, tmp_path)

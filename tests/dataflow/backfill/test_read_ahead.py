@@ -1,5 +1,5 @@
-"""What a first state reads of tables on disk: a table that most rows are looked up in is read through once, and the
-first rows of all come from the end of an index.  Beside writes, against a recomputation."""
+"""Tables on disk that a first state reads: a table in which most rows are looked up is read sequentially once, and the
+first rows of all are read from the end of an index.  Tested beside writes, against a recomputation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bench(tmp_path: Path) -> Iterator[Building]:
 
 
 class Pairs:
-    """A table of pairs (t's a, a number), by both, and its rows a second time."""
+    """A bench with a table of pairs (t's a, a number), keyed by both, and a second copy of its rows."""
 
     def __init__(self, bench: Building):
         self.bench, self.rows = bench, set[tuple[int, int]]()
@@ -47,14 +47,14 @@ class Pairs:
         self.rows.discard((a, n))
 
     def joined(self) -> Counter[tuple[Any, ...]]:
-        """Pairs with how many rows of t meet them."""
+        """Each pair with the number of rows of t that match it."""
         met = Counter(self.bench.rows.values())
         return Counter((a, n, met[a]) for a, n in self.rows if met[a])
 
 
 @pytest.mark.parametrize("most", [65_536, 64])  # of one key: beyond, it is left to lookups
-def test_a_table_is_read_through_once_beside_writes(bench: Building, monkeypatch: pytest.MonkeyPatch, most: int
-                                                    ) -> None:
+def test_a_table_is_read_sequentially_once_beside_writes(bench: Building, monkeypatch: pytest.MonkeyPatch, most: int
+                                                         ) -> None:
     monkeypatch.setattr(read_ahead, "MOST_ROWS", most)
     monkeypatch.setattr(scan, "PROBED_ROWS", 64)
     rng, pairs = random.Random(most), Pairs(bench)
@@ -88,7 +88,7 @@ def test_a_table_is_read_through_once_beside_writes(bench: Building, monkeypatch
     validate(bench.worker.engine)
     assert bench.all_of("joined") == pairs.joined()
     if most > 100:
-        assert sum(looked_up) < ROWS // 2, "what was read through is looked up again"
+        assert sum(looked_up) < ROWS // 2, "a row that was read ahead is looked up again"
     for a, n in list(pairs.rows)[:20]:
         pairs.delete(a, n)
     bench.put(*((9 * ROWS + i, i % 7) for i in range(20)))
@@ -113,7 +113,7 @@ def test_where_few_rows_look_up_nothing_is_read_ahead(bench: Building, monkeypat
 @pytest.mark.parametrize("where", ["t.id < 5", "t.a < 5 AND t.id < 2000"])
 def test_where_few_keys_are_looked_up_nothing_is_read_ahead(bench: Building, monkeypatch: pytest.MonkeyPatch,
                                                             where: str) -> None:
-    """All rows of a table were read, and kept, for the five that were looked up."""
+    """All rows of a table were read, and kept, for five lookups."""
     bench.define("CREATE TABLE large (a INT PRIMARY KEY, n INT)")
     bench.change(packets.Write((Insert("large", (0, 1), tuple((i, i) for i in range(1_000))),)))
     monkeypatch.setattr(scan, "PROBED_ROWS", 64)
@@ -125,8 +125,8 @@ def test_where_few_keys_are_looked_up_nothing_is_read_ahead(bench: Building, mon
     assert bench.all_of("few") == Counter({(i, i): 1 for i in range(5)})
 
 
-def test_first_rows_of_a_join_with_what_is_kept(bench: Building) -> None:
-    """The end of an index was read through a state that is kept for a window over all rows: an internal error."""
+def test_first_rows_of_a_join_with_a_stored_input(bench: Building) -> None:
+    """The end of an index was read through a state that a window over all rows stores: an internal error."""
     bench.define("CREATE TABLE u (x INT PRIMARY KEY, b INT)")
     bench.change(packets.Write((Insert("u", (0, 1), tuple((i, -i) for i in range(7))),)))
     bench.define("CREATE VIEW first AS SELECT t.id, w.r FROM t LEFT JOIN (SELECT x, RANK() OVER (ORDER BY b) AS r FROM "
@@ -140,8 +140,8 @@ def test_first_rows_of_a_join_with_what_is_kept(bench: Building) -> None:
     validate(bench.worker.engine)
 
 
-def test_what_is_found_by_the_primary_key_needs_no_other_index(bench: Building) -> None:
-    """GROUP BY id, title had an index of both built."""
+def test_lookups_by_the_primary_key_need_no_other_index(bench: Building) -> None:
+    """GROUP BY id, title caused a build of an index of both."""
     bench.define("CREATE TABLE posts (id INT PRIMARY KEY, title VARCHAR(20))")
     posts = {i: f"Post {i % 90}" for i in range(500)}
     bench.change(packets.Write((Insert("posts", (0, 1), tuple(posts.items())),)))
@@ -163,9 +163,9 @@ def first(bench: Building, limit: int, descending: bool) -> Counter[tuple[int, i
 
 
 @pytest.mark.parametrize("descending", [True, False])
-def test_the_first_rows_of_all_come_from_the_end_of_an_index(bench: Building, monkeypatch: pytest.MonkeyPatch,
-                                                             descending: bool) -> None:
-    """All rows were read for the first twenty, and again whenever too many of the kept ones had gone."""
+def test_the_first_rows_of_all_are_read_from_the_end_of_an_index(bench: Building, monkeypatch: pytest.MonkeyPatch,
+                                                                 descending: bool) -> None:
+    """All rows were read for the first twenty, and again whenever too many of the kept rows had been deleted."""
     bench.define("CREATE TABLE few (a INT PRIMARY KEY, name INT)")
     bench.change(packets.Write((Insert("few", (0, 1), tuple((i, i) for i in range(7))),)))
     rng = random.Random(descending)
@@ -201,7 +201,7 @@ def test_all_rows_are_read_where_too_many_of_the_first_are_left_out(bench: Build
     assert bench.all_of("rare") == Counter({(2, 2): 1, (1, 1): 1})
 
 
-def test_a_null_may_come_before_what_an_index_has(bench: Building) -> None:
+def test_a_null_may_rank_before_the_rows_of_an_index(bench: Building) -> None:
     bench.define("CREATE TABLE n (id INT PRIMARY KEY, x INT, KEY (x))")
     bench.change(packets.Write((Insert("n", (0, 1), tuple((i, None if i % 2 else i) for i in range(ROWS))),)))
     for name, order, expected in (("down", "x DESC", [(i, i) for i in range(ROWS - 2, ROWS - 12, -2)]),

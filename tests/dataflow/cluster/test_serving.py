@@ -1,5 +1,5 @@
-"""What one worker gives others.  All rows of an exchange in pieces: whoever gives them is a few slices ahead of whoever
-takes them, and stops when nobody wants them.  Rows under keys: when they can be looked up."""
+"""Rows that one worker serves to others.  All rows of an exchange are sent in chunks: the sender is a few slices ahead
+of the receiver, and stops when nobody needs the rows.  Rows under keys are sent when they can be looked up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dataflow.simulator import Cluster
 from noria.core.plain_symbols import PlainSymbols
 from noria.dataflow.backfill.exchange_state import AHEAD
-from noria.dataflow.messages.peer_messages import MorePieces, RowsPiece
+from noria.dataflow.messages.peer_messages import MoreChunks, RowsChunk
 from reference.table_views import TableViews
 from sql.catalogs import DictCatalog
 
@@ -21,7 +21,7 @@ ROWS = 400
 
 @pytest.fixture
 def two() -> Cluster:
-    """Two workers with rows of which each needs half of the other's, one row in a slice, and nothing delivered."""
+    """Two workers, each of which needs half of the other's rows. A slice is one row, and no message is delivered."""
     catalog = DictCatalog()
     catalog.run(TABLE)
     (command,) = catalog.run(VIEW)
@@ -34,12 +34,12 @@ def two() -> Cluster:
     return made
 
 
-def pieces(two: Cluster, of: int, to: int) -> int:
-    return sum(isinstance(m, RowsPiece) for m in two.channels[of, to])
+def chunk_count(two: Cluster, of: int, to: int) -> int:
+    return sum(isinstance(m, RowsChunk) for m in two.channels[of, to])
 
 
 def slices(two: Cluster, w: int, most: int) -> int:
-    """Of so many slices those that could be made at a worker."""
+    """Run up to `most` slices at a worker. Returns their number."""
     made = 0
     while two.rigs[w].engine.builds and made < most:
         two.rigs[w].slice()
@@ -48,20 +48,20 @@ def slices(two: Cluster, w: int, most: int) -> int:
 
 
 def requested(two: Cluster) -> tuple[int, int]:
-    """Who gives rows to whom, once the request for them has come."""
+    """Deliver the first request. Returns the worker that sends the rows, and the one that receives them."""
     (of, to) = next((b, a) for (a, b), messages in two.channels.items() if messages)
     two.hand((to, of))
     return of, to
 
 
-def test_no_more_slices_than_somebody_takes(two: Cluster) -> None:
+def test_a_sender_waits_for_its_receiver(two: Cluster) -> None:
     of, to = requested(two)
-    assert slices(two, of, ROWS) < ROWS and 0 < pieces(two, of, to) <= AHEAD
+    assert slices(two, of, ROWS) < ROWS and 0 < chunk_count(two, of, to) <= AHEAD
     two.drain()
     two.validate()
 
 
-def test_what_nobody_wants_ends(two: Cluster) -> None:
+def test_sending_ends_when_nobody_needs_the_rows(two: Cluster) -> None:
     of, to = requested(two)
     slices(two, of, 2)
     rig = two.rigs[to]
@@ -69,16 +69,16 @@ def test_what_nobody_wants_ends(two: Cluster) -> None:
     rig.settle()
     while two.channels[of, to]:
         two.hand((of, to))
-    assert any(isinstance(m, MorePieces) and not m.pieces for m in two.channels[to, of])
+    assert any(isinstance(m, MoreChunks) and not m.chunks for m in two.channels[to, of])
     while two.channels[to, of]:
         two.hand((to, of))
     assert not two.rigs[of].engine.builds.served or all(
-        s.asker != to for s in two.rigs[of].engine.builds.served)
+        s.requester != to for s in two.rigs[of].engine.builds.served)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_was_only_found_by_columns_is_not_asked_for_by_them_before_there_is_an_index(seed: int) -> None:
-    """The first view finds rows of its exchange by `a`, and asks for them by `b`; the second one asks by `a`."""
+def test_rows_are_not_requested_by_columns_without_an_index(seed: int) -> None:
+    """The first view looks rows of its exchange up by `a`, and pulls them by `b`; the second view pulls by `a`."""
     catalog = DictCatalog()
     catalog.run("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
     joined, by_a = (catalog.run(text)[0].view for text in (

@@ -1,5 +1,5 @@
-"""Every rule of the protocol is needed: without it a schedule of the simulator fails (DESIGN section 7, the model's R1
-to R16)."""
+"""Every rule of the protocol is necessary: without it a schedule of the simulator fails (DESIGN section 7, the model's
+R1 to R19)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noria.dataflow.cluster import exchanges
 from noria.dataflow.cluster.exchange_server import ExchangeRows
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, asked_of
+from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, workers_of
 from noria.dataflow.cluster.remote_scan import RemoteScan, RemoteTableReads
 from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.nodes import MissMode
@@ -37,8 +37,8 @@ from noria.state.rows.table import Table
 from reference.random_plans import views, ways
 
 MOST = 1500  # schedules
-FIRST = {"mark_waits_for_losses": 800, "fed_stay_fed": 500, "loss_evicts": 350, "evict_voids": 350,
-         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # one is near
+FIRST = {"mark_waits_for_losses": 800, "served_stay_served": 500, "loss_evicts": 350, "evict_voids": 350,
+         "serve_between": 170, "any_index": 90, "spread": 100, "fill_once": 30, "loss_forgets": 230}  # near it
 
 
 def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,48 +52,48 @@ def fifo(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R2: requests are served when a walk's outputs are sent, not on its way."""
+    """R2: requests are served after a walk has sent its outputs, not during it."""
     split, tick = Exchanges.split, Cluster.tick
 
     def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
-        rig.shards.asked = [c for (_, to), c in self.channels.items() if to == rig.worker]
+        rig.shards.waiting_channels = [c for (_, to), c in self.channels.items() if to == rig.worker]
         tick(self, rig, *arguments)
 
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:
-        for sender, messages in enumerate(self.asked):
+        for sender, messages in enumerate(self.waiting_channels):
             if messages and isinstance(messages[0], RowsRequest):
-                self.giving.serve(sender + (sender >= self.worker), messages.popleft())
+                self.server.serve(sender + (sender >= self.worker), messages.popleft())
         return split(self, node, rows)
 
     monkeypatch.setattr(Cluster, "tick", ticked)
     monkeypatch.setattr(Exchanges, "split", served)
 
 
-def broad_asks_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3: of keys that do not tell their worker, all are asked."""
+def broad_requests_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: of keys that do not determine their worker, all workers receive a request."""
 
     def one(*arguments: Any) -> Any:
-        wanted = asked_of(*arguments)
-        return wanted if not all(mask.all() for mask in wanted.values()) else dict(list(wanted.items())[:1])
+        masks = workers_of(*arguments)
+        return masks if not all(mask.all() for mask in masks.values()) else dict(list(masks.items())[:1])
 
-    monkeypatch.setattr(exchanges, "asked_of", one)
-
-
-def answer_has_only_the_askers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R3: an answer holds the asker's rows only."""
-    monkeypatch.setattr(ExchangeRows, "owners", lambda self, node, columns: _asker(self, node, columns))
+    monkeypatch.setattr(exchanges, "workers_of", one)
 
 
-def _asker(values: ExchangeRows, node: Any, columns: Any) -> Any:
-    """As it is where rows are sent on, and everybody's own where they are asked for."""
+def answer_has_only_the_requesters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R3: an answer holds the requester's rows only."""
+    monkeypatch.setattr(ExchangeRows, "owners", lambda self, node, columns: _requester(self, node, columns))
+
+
+def _requester(values: ExchangeRows, node: Any, columns: Any) -> Any:
+    """The owners where rows are sent on; every requester where rows are requested."""
     frame = sys._getframe(2).f_code.co_name
     whose = owners(columns[list(node.op.by)], [node.fields[c] for c in node.op.by], values._workers,
                    values._engine.symbols)
-    return Anybody(whose) if frame in ("_give", "_give_piece") else whose
+    return Anybody(whose) if frame in ("_send_rows", "_send_chunk") else whose
 
 
 class Anybody:
-    """Equal to whoever asks."""
+    """Equal to every requester."""
 
     def __init__(self, whose: Any):
         self._number = len(whose)
@@ -117,7 +117,7 @@ def any_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R6: a fill adds what no present key holds already."""
+    """R6: a fill adds only rows that no present key holds already."""
     fill = Table.fill
 
     def fill_again(self: Table, cols: Any, keys: Any, rows: Batch) -> None:
@@ -130,7 +130,7 @@ def fill_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R8: what hangs on a looked-up key goes, also where the key holds no row."""
+    """R8: keys that derive from a looked-up key are evicted, also if the key has no row."""
     carry = Join.carry
 
     def only_with_rows(self: Join, engine: Any, node: Any, port: int, primary: int | None, p: Any) -> Any:
@@ -155,22 +155,22 @@ def looked_up_is_present(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def boundary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R15: a group whose kept row went, and may have another one behind it, is pulled again."""
+    """R15: a group is pulled again if its kept row was deleted and another row may follow."""
     monkeypatch.setattr(Aggregate, "_refill", lambda self, engine, node, dirty: None)
 
 
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R17: what cannot be pulled through is full: not by a key of what is computed."""
+    """R17: a state is full if its key cannot be pulled, such as a computed column."""
     monkeypatch.setattr(layout, "_make_full", lambda full, n, why: full.setdefault(n, why))
 
 
 def spread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R18: a union of inputs that are hashed otherwise is hashed by nothing."""
+    """R18: a union of inputs that are hashed differently is hashed by no columns."""
     monkeypatch.setattr(Union, "partition", lambda self, inputs: Partition((None,) * len(inputs), inputs[0]))
 
 
 def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: that a worker starts anew is the first that it says."""
+    """R19: the first message of a restarted worker reports the restart."""
 
     def late(messages: Any) -> Any:
         if len(messages) > 1 and isinstance(messages[0], WorkerRestarted):
@@ -181,23 +181,23 @@ def loss_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: all pieces before the release."""
-    monkeypatch.setattr(Gather, "whole", lambda self: any(m.any() for m in self.answered.values()))
+    """R4: all answers before the release."""
+    monkeypatch.setattr(Gather, "complete", lambda self: any(m.any() for m in self.answered.values()))
 
 
 def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: an update of a worker that has answered joins its piece."""
+    """R4: an update of a worker that has answered is added to its answer."""
     monkeypatch.setattr(Exchanges, "join", lambda self, sender, node, rows: None)
 
 
 def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R4: one of a worker that has not is dropped."""
+    """R4: an update of a worker that has not answered is dropped."""
     join = Exchanges.join
 
     def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
         before = [(g, dict(g.answered)) for g in self._gathers]
         for g, _ in before:
-            g.answered = dict(g.wanted)
+            g.answered = dict(g.requested)
         join(self, sender, node, rows)
         for g, answered in before:
             g.answered = answered
@@ -206,7 +206,7 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R5: an eviction voids the piece of its sender."""
+    """R5: an eviction voids the answer of its sender."""
     monkeypatch.setattr(Exchanges, "_void", lambda self, g, worker, keys: None)
 
 
@@ -216,30 +216,30 @@ def cascade_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R14: what hangs on a row whose lookup would be remote is evicted."""
+    """R14: keys that derive from a row whose lookup would be remote are evicted."""
     monkeypatch.setattr("noria.dataflow.ops.stateless.join.evict_through", lambda *args: None)
     assert Join._evicting.__globals__["evict_through"]() is None
 
 
 def thin_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R16: an end that keeps nothing passes evictions on."""
+    """R16: a thin exchange passes evictions on."""
     monkeypatch.setattr(eviction, "pass_on", lambda *args: None)
 
 
 def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R16: only where what is below does not pull again what it holds."""
+    """R16: an exchange is thin only if the states below do not pull keys that they hold."""
     monkeypatch.setattr(layout, "_ends_in_states", lambda n: True)
 
 
 def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: its pieces are void, and asked for again."""
+    """R19: its answers are void, and requested again."""
     lost = Exchanges.lost
 
     def without(self: Exchanges, worker: int) -> None:
         mine, self._gathers = self._gathers, PendingGathers()
-        asks = dict(self._asks)
+        requests = dict(self._requests)
         lost(self, worker)
-        self._asks |= asks
+        self._requests |= requests
         for g in mine:
             self._gathers.add(g)
 
@@ -247,7 +247,7 @@ def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what derives from its rows is evicted."""
+    """R19: keys that derive from its rows are evicted."""
     monkeypatch.setattr(Exchanges, "_evict_from", lambda self, worker, node, cols: None)
 
 
@@ -257,33 +257,33 @@ def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loss_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what a lost worker asked is forgotten; where its next life asks under the same numbers, as here (numbers of
-    asks are of one life: either is enough)."""
+    """R19: the requests of a lost worker are dropped. This test gives the requests of its next life the same numbers:
+    otherwise the numbers alone would suffice."""
     made = Exchanges.__init__
 
     def of_any_life(self: Exchanges, *arguments: Any) -> None:
         made(self, *arguments)
-        self._next_ask = 0
+        self._next_request = 0
 
     monkeypatch.setattr(Exchanges, "__init__", of_any_life)
     monkeypatch.setattr(PendingRequests, "lost", lambda self, worker: None)
 
 
 def mark_to_depth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Marks: who is asked has caught up itself, as far as rows pass exchanges."""
+    """Marks: a worker that answers a mark has caught up itself, as far as rows pass exchanges."""
     catch_up = FrontierRequests.catch_up
     monkeypatch.setattr(FrontierRequests, "catch_up",
-                        lambda self, depth, then, asker=-1: catch_up(self, min(depth, 1), then, asker))
+                        lambda self, depth, then, requester=-1: catch_up(self, min(depth, 1), then, requester))
 
 
 def mark_waits_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks: a full state that gathers again has not caught up."""
-    monkeypatch.setattr(Exchanges, "lost_nothing", lambda self: True)
+    monkeypatch.setattr(Exchanges, "has_all_rows", lambda self: True)
 
 
-def loads_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """R19: what came over exchanges of what derives from a loaded table goes, too."""
-    monkeypatch.setattr(Exchanges, "load", lambda self, table: None)
+def loads_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R19: rows that derive from a loaded table and arrived over exchanges are dropped, too."""
+    monkeypatch.setattr(Exchanges, "report_load", lambda self, table: None)
 
 
 def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,8 +291,8 @@ def load_drops_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchanges, "_stale_of", lambda self, worker, node: False)
 
 
-def once_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One-shots: what a lost worker was asked is asked again."""
+def once_requests_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One-shots: requests to a lost worker are sent again."""
     monkeypatch.setattr(RemoteScan, "lost", lambda self, worker: None)
 
 
@@ -301,26 +301,26 @@ def once_waits_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RemoteTableReads, "_whose", lambda self, table, cols, keys: iter(()))
 
 
-def pieces_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows in pieces: what is written to those that have passed comes, too."""
-    take = BackfillSender._take
-    monkeypatch.setattr(BackfillSender, "_take",
-                        lambda self, engine, rows: take(self, engine, rows) if self._in_slice else None)
+def chunks_have_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows in chunks: writes to rows that have passed are sent, too."""
+    receive = BackfillSender._receive
+    monkeypatch.setattr(BackfillSender, "_receive",
+                        lambda self, engine, rows: receive(self, engine, rows) if self._in_slice else None)
 
 
-def fed_stay_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exchange in use goes on while an index is built for the sake of another view."""
-    feeds = Backfills.feeds
+def served_stay_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange in use is served while an index is built for another view."""
+    can_serve = Backfills.can_serve
 
     def forgetful(self: Backfills, exchange: Any, cols: Any = ()) -> bool:
-        self._fed.clear()
-        return feeds(self, exchange, cols)
+        self._servable.clear()
+        return can_serve(self, exchange, cols)
 
-    monkeypatch.setattr(Backfills, "feeds", forgetful)
+    monkeypatch.setattr(Backfills, "can_serve", forgetful)
 
 
 def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
-    """Joined with the number of rows that another table has of each; and the sum of these."""
+    """Views over a join of stories with their numbers of votes, and the sums of these numbers."""
     stories, votes = mir.Base(tables[0]), mir.Base(tables[1])
     counted = mir.Aggregate(votes, (1,), (mir.agg("count_star", None, votes.fields),), ("n",))
     joined = mir.Join(stories, counted, ((0, 0),), rng.random() < 0.3)
@@ -331,14 +331,14 @@ def karma(rng: random.Random, tables: list[TableDef]) -> list[ViewDef]:
 EVICTIONS = {"evict_voids": 0.2, "evict_empty": 0.2, "loss_forgets": 0.3}
 CRASHES = {"loss_forgets": 0.15}
 KARMA = (evict_empty, loss_forgets)
-LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_told, load_drops_own]
+LOADS: list[Callable[[pytest.MonkeyPatch], None]] = [loads_are_reported, load_drops_own]
 LOSSES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    loss_first, loss_voids, loss_evicts, loss_gathers_again, loss_forgets, mark_waits_for_losses, once_asks_again]
+    loss_first, loss_voids, loss_evicts, loss_gathers_again, loss_forgets, mark_waits_for_losses, once_requests_again]
 RULES: list[Callable[[pytest.MonkeyPatch], None]] = [
-    fifo, serve_between, broad_asks_all, answer_has_only_the_askers, any_index, fill_once, join_without_both,
+    fifo, serve_between, broad_requests_all, answer_has_only_the_requesters, any_index, fill_once, join_without_both,
     looked_up_is_present, boundary, planned, spread, union_whole, gather_add, gather_drop, evict_voids,
     cascade_exchange, evict_below, thin_passes_on, thin_only_above_states, mark_to_depth, once_waits_for_all,
-    pieces_have_deltas, fed_stay_fed, evict_empty]
+    chunks_have_deltas, served_stay_served, evict_empty]
 
 
 @pytest.mark.parametrize("rule", RULES + LOSSES + LOADS, ids=lambda r: r.__name__)

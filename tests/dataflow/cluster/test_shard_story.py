@@ -1,7 +1,7 @@
 """The talk's case, message by message: a key whose rows come from two workers, while they are written and evicted.
 
 Worker 2 has the view's key; its rows are votes at workers 0 and 1.  The end of the exchange is the talk's shard merger,
-a piece from each worker its pockets.
+and the answers of the workers are its pockets.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Story(Cluster):
     def reader(self) -> ShardRig:
         return self.rigs[2]
 
-    def ask(self) -> None:
+    def read_key(self) -> None:
         self.read(self.view, self.reader(), np.array([[self.key]]), self._answered)
 
     def _answered(self, rows: Batch, ordinal: Codes) -> None:
         self.answers.append(sorted(np.repeat(rows.columns[0], rows.weights).tolist()))
 
     def vote(self, worker: int, n: int, table: str = "votes") -> int:
-        """The n-th vote for the key that lies at a worker; its id."""
+        """Insert the n-th vote for the key that is stored on the worker. Returns its id."""
         number = self.ids[worker][n]
         self.insert(table, (number, self.key))
         return number
 
     def message(self, sender: int, to: int) -> str:
-        """Deliver the next message of a channel: what it was."""
+        """Deliver the next message of a channel. Returns its class."""
         kept = {c: messages.copy() for c, messages in self.channels.items()}
         kind = type(kept[sender, to].popleft()).__name__
         for c, messages in self.channels.items():
@@ -65,7 +65,7 @@ class Story(Cluster):
         for c in kept:
             kept[c] = rest if c == (sender, to) else kept[c]
         self.deliver()
-        for c, messages in kept.items():  # what was there stands before what the delivery sent
+        for c, messages in kept.items():  # earlier messages precede those that the delivery sent
             self.channels[c].extendleft(reversed(messages))
         return kind
 
@@ -75,12 +75,12 @@ def story() -> Story:
     return Story(mir.Base(VOTES))
 
 
-def test_writes_while_the_pieces_arrive(story: Story) -> None:
-    """A piece of one worker; a write of another one, whose piece will have it; a write of the first, which joins its
-    piece; then the other piece."""
+def test_writes_while_the_answers_arrive(story: Story) -> None:
+    """An answer of one worker; a write of another one, whose answer will have it; a write of the first, which is added
+    to its answer; then the other answer."""
     first, second = story.vote(0, 0), story.vote(1, 0)
     story.drain()
-    story.ask()
+    story.read_key()
     assert story.message(2, 0) == "RowsRequest"
     assert story.message(0, 2) == "RowsReply"
     late = story.vote(1, 1)
@@ -95,11 +95,11 @@ def test_writes_while_the_pieces_arrive(story: Story) -> None:
 
 
 def test_a_key_that_is_evicted_at_one_side_of_a_union_only() -> None:
-    """Over two mergers a union answers when both have all their pieces, though one of them has the key still."""
+    """A union over two mergers answers when both have all their answers, even if one of them still has the key."""
     story = Story(mir.UnionAll(mir.Distinct(mir.Base(VOTES)), mir.Distinct(mir.Base(STORIES))))
     one, two = story.vote(0, 0), story.vote(1, 0, "stories")
     story.drain()
-    story.ask()
+    story.read_key()
     story.drain()
     assert story.answers == [sorted([one, two])]
     left = next(n for n in story.rigs[0].engine.graph.nodes if n.op.describe() == "distinct" and n.parents[0].fields
@@ -107,7 +107,7 @@ def test_a_key_that_is_evicted_at_one_side_of_a_union_only() -> None:
     evict(story.rigs[0].engine, left, (1,), np.array([[story.key]]))
     third = story.vote(0, 1)  # dropped where the key is missing
     assert story.message(0, 2) == "EvictedKeys"
-    story.ask()
+    story.read_key()
     assert story.answers == [sorted([one, two])]
     fourth = story.vote(1, 1, "stories")
     story.drain()
@@ -115,13 +115,13 @@ def test_a_key_that_is_evicted_at_one_side_of_a_union_only() -> None:
     story.validate()
 
 
-def test_an_eviction_voids_a_piece() -> None:
-    """A worker that gave its piece evicts what it came from before the others gave theirs."""
+def test_an_eviction_voids_an_answer() -> None:
+    """A worker that has answered evicts the key of its answer before the others have answered."""
     story = Story(mir.Distinct(mir.Base(VOTES)))
     first = story.vote(0, 0)
     story.vote(1, 0)
     story.drain()
-    story.ask()
+    story.read_key()
     assert story.message(2, 0) == "RowsRequest"
     assert story.message(0, 2) == "RowsReply"
     state = next(n for n in story.rigs[0].engine.graph.nodes if n.op.describe() == "distinct")

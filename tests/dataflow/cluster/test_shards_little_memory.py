@@ -1,4 +1,4 @@
-"""Reads end however little memory there is: what one of them waits for is kept until it was run."""
+"""Reads end even with very little memory: the keys for which a read waits are kept until it has run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROUNDS = 1_000  # messages; at most 500 were seen
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_everything_that_may_go_goes_after_each_message(block: int) -> None:
-    """Rows that came over one exchange went before those of the next were there: a read asked for both for ever."""
+def test_all_evictable_keys_are_evicted_after_each_message(block: int) -> None:
+    """Rows of one exchange were evicted before those of the next arrived: a read requested both for ever."""
     for seed in range(block * 8, (block + 1) * 8):
         rng = random.Random(seed)
         tables = random_plans.tables(rng)

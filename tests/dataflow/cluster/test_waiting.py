@@ -1,4 +1,5 @@
-"""Who waits for rows of other workers: order, errors, cancellation, and what a step costs where many wait."""
+"""Requests that wait for rows of other workers: their order, errors and cancellation, and the cost of a step if many
+wait."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ from noria.dataflow.graph.nodes import Node, RemoteRowsNeeded
 MANY = 2_000
 
 
-def test_a_step_costs_what_it_brings_however_many_wait() -> None:
-    """What can go on does so in its order; what is cancelled is noticed some steps later."""
+def test_the_cost_of_a_step_does_not_depend_on_the_number_of_waiting_requests() -> None:
+    """Requests that can continue do so in their order; a cancellation is noticed some steps later."""
     waiting, ran, looks, cancelled = PendingRequests(), list[Any](), Counter[int](), set[int]()
     gathers = [Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(MANY)]
 
-    def unwanted(n: int) -> bool:
+    def is_cancelled(n: int) -> bool:
         looks[n] += 1
         return n in cancelled
 
     for n, g in enumerate(gathers):
         waiting.wait(RemoteRowsNeeded((g, gathers[n // 2])), n, partial(ran.append, n), lambda e: ran.append(e.code),
-                     unwanted=partial(unwanted, n))
+                     cancelled=partial(is_cancelled, n))
 
     def over(*numbers: int) -> list[Any]:
         ran.clear()
@@ -48,7 +49,7 @@ def test_a_step_costs_what_it_brings_however_many_wait() -> None:
     assert ran == [MANY - 1] and max(looks.values()) <= 3
 
 
-def test_what_goes_on_may_wait_again() -> None:
+def test_a_request_that_continues_may_wait_again() -> None:
     waiting, ran = PendingRequests(), list[str]()
     first, second = (Gather(cast(Node, None), (0,), np.array([[n]], np.int64), {}, {}) for n in range(2))
     waiting.wait(RemoteRowsNeeded((first,)), 1,

@@ -1,5 +1,5 @@
 """Every function with boundary values of its arguments, in a view's column and in a one-shot: nothing raises, and both
-give what the expression gives for each row alone.
+results equal the expression evaluated for each row alone.
 
     make boundaries                                                            every function with every first argument
     NORIA_BOUNDARY_SEED=n NORIA_BOUNDARY_CALLS=2 pytest tests/dataflow/engine/test_boundary_values.py        the seed
@@ -31,12 +31,12 @@ from sql.catalogs import DictCatalog
 CALLS = int(os.environ.get("NORIA_BOUNDARY_CALLS", "1"))  # of each function and number of arguments
 SEED = int(os.environ.get("NORIA_BOUNDARY_SEED", "0"))
 ROWS = 60
-FORESEEN = (SqlError, OverflowError, ValueError, ArithmeticError, TimeoutError)  # what a function says of its values
+FORESEEN = (SqlError, OverflowError, ValueError, ArithmeticError, TimeoutError)  # errors of a function's arguments
 
 
 @pytest.fixture
 def unforeseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What is raised and was not meant to be, though it is a row's error all the same."""
+    """Exceptions that a kernel or a row should not raise, although each is reported as a row's error."""
     found: list[str] = []
     row_by_row = evaluate._row_by_row
 
@@ -105,14 +105,14 @@ def _differences(catalog: DictCatalog, rows: list[tuple[Any, ...]], views: Any, 
 
 def _compared(rig: Rig, view: Any, ids: Any) -> Iterator[str]:
     kept = _codes(*rig.engine.read(view.name, ids))
-    shot, top, told = rig.once(view)
-    once = _codes(*shot.read(top, told.key, ids))
-    alone = [_codes(*shot.read(top, told.key, ids[:, i : i + 1])).item() for i in range(ids.shape[1])]
+    shot, top, lowered = rig.once(view)
+    once = _codes(*shot.read(top, lowered.key, ids))
+    alone = [_codes(*shot.read(top, lowered.key, ids[:, i : i + 1])).item() for i in range(ids.shape[1])]
     if not (kept == once).all():
         yield f"a view gives {kept.tolist()}, a one-shot {once.tolist()}"
     if once.tolist() != alone:
         yield f"together the rows give {once.tolist()}, each alone {alone}"
-    to_arrow(once[once != ERROR_CODE], view.plan.fields[1].type, rig.symbols).to_pylist()  # as clients get them
+    to_arrow(once[once != ERROR_CODE], view.plan.fields[1].type, rig.symbols).to_pylist()  # as clients receive them
 
 
 def _codes(rows: Batch, ordinal: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a view that is dropped leaves to others: states that they share, without the keys that nobody keeps complete."""
+"""States that a dropped view shared with others remain, without the keys that no view keeps complete any more."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ JOINED = ("CREATE VIEW {} AS SELECT c.story, c.author, c.n, s.topic FROM (SELECT
           "GROUP BY story, author) AS c JOIN stories AS s ON s.id = c.story WHERE {} = ?")
 
 
-def test_keys_that_were_asked_for_by_a_dropped_view_are_missing() -> None:
-    """By topic the counts are asked for by story; the other view only finds them so, and asks by author."""
+def test_keys_that_only_a_dropped_view_pulled_are_missing() -> None:
+    """The view by topic pulls the counts by story; the other view only looks them up by story, and pulls by author."""
     catalog = DictCatalog()
     for text in TABLES:
         catalog.run(text)

@@ -27,7 +27,7 @@ FIRST = int(os.environ.get("NORIA_ENGINE_FIRST", "0"))
 
 
 def run(seed: int, steps: int = 40, counted: bool = False) -> None:
-    """counted: a late view counts the rows of another one, which must be full for that."""
+    """counted: a late view counts the rows of another view, which must become full therefore."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -44,7 +44,7 @@ def run(seed: int, steps: int = 40, counted: bool = False) -> None:
             rig.add_view(view)
         play(rig, rng, views, late, steps)
     except Exception as e:
-        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-4000:]}") from e
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.describe()[-4000:]}") from e
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -62,6 +62,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("block", range(8))
 @pytest.mark.usefixtures("small_parts")
-def test_every_state_is_what_a_recomputation_gives(block: int) -> None:
+def test_every_state_equals_a_recomputation(block: int) -> None:
     for seed in range(block * SEEDS // 8, (block + 1) * SEEDS // 8):
         run(FIRST + seed)

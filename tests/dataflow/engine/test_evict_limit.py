@@ -43,7 +43,7 @@ def present(r: Rig, describes: str) -> set[int]:
     return set(node.stored.present(node.indexes[0])[0].tolist())
 
 
-def test_cold_view_keys_go_first_and_what_they_needed_after_them() -> None:
+def test_cold_view_keys_are_evicted_first_and_the_keys_that_they_needed_next() -> None:
     r = rig(400)
     r.engine.tick_number = 10
     r.engine.read("StoriesWithVC", np.arange(400)[None, :])
@@ -60,7 +60,7 @@ def test_cold_view_keys_go_first_and_what_they_needed_after_them() -> None:
     validate(r.engine)
 
 
-def test_everything_partial_can_be_evicted_and_comes_back_by_upqueries() -> None:
+def test_all_partial_state_can_be_evicted_and_is_filled_again_by_upqueries() -> None:
     r = rig(100)
     r.engine.read("StoriesWithVC", np.arange(100)[None, :])
     evict_bytes(r.engine, 2**62)
@@ -85,7 +85,7 @@ def test_a_sweep_over_ten_times_the_limit_stays_below_it() -> None:
     validate(r.engine)
 
 
-def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> None:
+def test_full_states_over_the_limit_leave_a_share_to_partial_states() -> None:
     made = Rig([STORIES, VOTES], [figure2(), ViewDef("All", mir.Base(VOTES), (), 2)],
                lambda s: ViewDirectory(None, s, 1), SymbolTable(None))
     made.write([("stories", (i, i % 7), 1) for i in range(4000)])
@@ -100,7 +100,7 @@ def test_full_state_over_the_limit_leaves_a_part_of_it_to_what_is_partial() -> N
     validate(made.engine)
 
 
-def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_them() -> None:
+def test_strings_of_a_sweep_over_ten_times_the_limit_are_freed_with_their_keys() -> None:
     people = TableDef("people", (Column("name", TEXT, False), Column("town", TEXT)), (0,), table_id=1)
     view = ViewDef("ByName", mir.Base(people), (0,), 2)
     store_rows = 30_000
@@ -134,8 +134,8 @@ def test_strings_of_a_sweep_over_ten_times_the_limit_go_with_the_keys_that_had_t
     assert shown == [texts[n] for n in symbols.texts(rows.columns[0]).to_pylist()]
 
 
-def test_memory_of_what_was_dropped_goes_between_packets_and_counts_until_then() -> None:
-    """850 MB of a dropped view went in one call of 0.7 s, in which nobody was served."""
+def test_memory_of_a_dropped_view_is_freed_between_packets_and_counts_until_then() -> None:
+    """850 MB of a dropped view were freed in one call of 0.7 s, in which no client was served."""
     r = rig(10)
     worker = Worker(r.store, r.symbols, r.engine.views, lambda engine: r.lowering)
     worker.idle(1)
@@ -150,17 +150,17 @@ def test_memory_of_what_was_dropped_goes_between_packets_and_counts_until_then()
     leaving.finish()
 
 
-def test_what_a_dropped_view_kept_goes_without_a_collection() -> None:
-    """Its maps stayed until the collector came to the cycle of nodes of the graph and their users."""
+def test_states_of_a_dropped_view_are_freed_without_a_collection() -> None:
+    """Its maps stayed until the collector found the cycle of nodes of the graph and their users."""
     r = rig(3)
     r.engine.read("StoriesWithVC", np.array([[1]]))
     own = [n for n in ancestors(r.engine.readers["StoriesWithVC"]) if n.parents]
-    gone = [weakref.ref(thing) for n in own for thing in (n, n.state) if thing is not None]
-    assert len(gone) == 5  # the count, the join that keeps nothing, the reader
+    dropped = [weakref.ref(thing) for n in own for thing in (n, n.state) if thing is not None]
+    assert len(dropped) == 5  # the count, the join that keeps nothing, the reader
     del own
     gc.disable()
     try:
         r.drop_view("StoriesWithVC")
-        assert not any(thing() for thing in gone)
+        assert not any(thing() for thing in dropped)
     finally:
         gc.enable()

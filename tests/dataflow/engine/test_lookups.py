@@ -1,4 +1,4 @@
-"""Popular keys: reads whose rows come in slices between the packets of a worker on a real store, while they are
+"""Popular keys: their rows are read in slices between the packets of a worker on a real store, while they are
 written.  Each answer is compared with the rows that the tables have at the moment of the reply."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VIEWS = {
 
 
 class Popular(Building):
-    """Rows of the tables are kept a second time."""
+    """A bench with a second copy of the tables' rows."""
 
     def __init__(self, path: Path):
         super().__init__(path)
@@ -50,7 +50,7 @@ class Popular(Building):
         self.change(packets.Write((Insert("u", (0, 1), tuple(self.u.items())),)))
 
     def write(self, rng: random.Random) -> None:
-        """Something that concerns popular keys."""
+        """A random write, mostly to popular keys."""
         kind = rng.random()
         if kind < 0.4 or not self.t:
             fresh = {rng.randrange(10**6): (rng.choice((0, 0, 0, 1, 2)), rng.choice(("A", "a", "b")), rng.randrange(4))
@@ -64,9 +64,9 @@ class Popular(Building):
             self.p.update(some)
             self.change(packets.Write((Insert("p", (0, 1, 2), tuple((*k, x) for k, x in some.items())),)))
         elif kind < 0.8:
-            gone = rng.choice(list(self.t))
-            self.change(packets.Write((Delete("t", functions.call("eq", col(0, INT), const(gone, INT))),)))
-            del self.t[gone]
+            removed = rng.choice(list(self.t))
+            self.change(packets.Write((Delete("t", functions.call("eq", col(0, INT), const(removed, INT))),)))
+            del self.t[removed]
         else:  # to another key, or to the same
             id, a, c = rng.choice(list(self.t)), rng.choice((0, 1, 2)), rng.randrange(4)
             self.change(packets.Write((Update("t", ((1, const(a, INT)), (3, const(c, INT))),
@@ -90,7 +90,7 @@ class Popular(Building):
             return Counter((i, n) for i, (_, _, c) in of_a.items() for k, n in self.p if k == c)
         return Counter((i,) for i in sorted(of_a, reverse=True)[:3])
 
-    def ask(self, number: int, view: str, *keys: Any, limit_ms: int = 0) -> None:
+    def read(self, number: int, view: str, *keys: Any, limit_ms: int = 0) -> None:
         read = packets.Read(number, view, [(k,) for k in keys], limit_ms=limit_ms)
         self.replies += [r.body for r in self.worker.step([Envelope(1, -1, 0, read)])]
 
@@ -115,21 +115,21 @@ def answer(reply: packets.Rows) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_read_in_slices_is_what_the_tables_have(bench: Popular, seed: int) -> None:
+def test_rows_read_in_slices_equal_those_of_the_tables(bench: Popular, seed: int) -> None:
     rng = random.Random(seed)
     for name, text in VIEWS.items():
         bench.define(f"CREATE VIEW {name} AS {text}")
     for _ in range(rng.choice((60, 150))):
         bench.write(rng)
-    asked: dict[int, tuple[str, tuple[Any, ...]]] = {}
+    pending: dict[int, tuple[str, tuple[Any, ...]]] = {}
     sliced = 0
     for step in range(150):
         if rng.random() < 0.3:
             view = rng.choice(list(VIEWS))
             among = ("A", "b") if view == "texts" else (0, 0, 1, 2, 3)
             keys = tuple(rng.choice(among) for _ in range(rng.choice((1, 1, 2))))
-            asked[2**40 + step] = view, keys
-            bench.ask(2**40 + step, view, *keys)
+            pending[2**40 + step] = view, keys
+            bench.read(2**40 + step, view, *keys)
             sliced += bench.waits()
         elif rng.random() < 0.5:
             bench.write(rng)
@@ -139,17 +139,17 @@ def test_what_is_read_in_slices_is_what_the_tables_have(bench: Popular, seed: in
             bench.replies += [r.body for r in bench.worker.idle(0)[0]]
         for reply in bench.replies:
             if isinstance(reply, packets.Rows):
-                view, keys = asked.pop(reply.request)
-                want = sum((bench.expected(view, k) for k in keys), Counter())
-                assert answer(reply) == want, (view, keys)
+                view, keys = pending.pop(reply.request)
+                expected = sum((bench.expected(view, k) for k in keys), Counter())
+                assert answer(reply) == expected, (view, keys)
         bench.replies.clear()
     bench.idle()
     for reply in bench.replies:
-        view, keys = asked.pop(reply.request)
+        view, keys = pending.pop(reply.request)
         assert answer(reply) == sum((bench.expected(view, k) for k in keys), Counter())
-    assert not asked
-    assert sliced > 3, "nothing was read in slices"
-    assert not bench.worker.engine.scans, "something is held for nobody"
+    assert not pending
+    assert sliced > 3, "no read was in slices"
+    assert not bench.worker.engine.scans, "a finished lookup is still held"
     validate(bench.worker.engine)
 
 
@@ -166,10 +166,10 @@ def last(bench: Popular) -> packets.Rows:
     return reply
 
 
-def test_all_who_ask_for_a_key_wait_for_one_lookup(bench: Popular) -> None:
+def test_all_reads_of_a_key_wait_for_one_lookup(bench: Popular) -> None:
     popular(bench)
     for number in range(5):
-        bench.ask(2**40 + number, "counts", 0)
+        bench.read(2**40 + number, "counts", 0)
     (lookup,) = bench.worker.engine.scans
     bench.idle()
     assert [answer(r) for r in bench.replies] == 5 * [Counter([(0, 100, 100)])]
@@ -178,10 +178,10 @@ def test_all_who_ask_for_a_key_wait_for_one_lookup(bench: Popular) -> None:
     assert not bench.worker.engine.scans
 
 
-def test_one_that_is_not_wanted_any_more_leaves_nothing(bench: Popular) -> None:
+def test_a_cancelled_lookup_leaves_nothing(bench: Popular) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
-    bench.unwanted.add(2**40)
+    bench.read(2**40, "counts", 0)
+    bench.cancelled.add(2**40)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -189,10 +189,10 @@ def test_one_that_is_not_wanted_any_more_leaves_nothing(bench: Popular) -> None:
     assert not bench.worker.engine.scans
 
 
-def test_its_slices_may_not_take_longer_than_the_read(bench: Popular) -> None:
-    """Each look at the clock takes a millisecond there."""
+def test_slices_are_bounded_by_the_time_limit_of_the_read(bench: Popular) -> None:
+    """Each reading of the clock takes a millisecond in this test."""
     popular(bench, 400)
-    bench.ask(2**40, "counts", 0, limit_ms=10)
+    bench.read(2**40, "counts", 0, limit_ms=10)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -200,11 +200,11 @@ def test_its_slices_may_not_take_longer_than_the_read(bench: Popular) -> None:
     assert not bench.worker.engine.scans
 
 
-def test_it_holds_no_more_than_one_request_may(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_is_bounded_by_the_memory_of_one_request(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
     popular(bench)
     bench.define(f"CREATE VIEW rows_of AS {VIEWS['rows_of']}")
     monkeypatch.setattr(lookups, "REQUEST_BYTES", 1_000)
-    bench.ask(2**40, "rows_of", 0)
+    bench.read(2**40, "rows_of", 0)
     bench.idle()
     error = last(bench).error
     assert error is not None
@@ -214,8 +214,8 @@ def test_it_holds_no_more_than_one_request_may(bench: Popular, monkeypatch: pyte
 @pytest.mark.parametrize("change", ["view", "table", "index", "rename", "more"])
 def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
-    bench.worker.engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
+    bench.read(2**40, "counts", 0)
+    bench.worker.engine.lookups.step(bench.worker.environment, bench.worker._again, bench.worker._log_defect)
     t = bench.catalog.tables["t"]
     (more,) = bench.catalog.run(f"CREATE VIEW texts AS {VIEWS['texts']}")
     assert isinstance(more, CreateView)
@@ -236,26 +236,26 @@ def test_the_program_changes_meanwhile(bench: Popular, change: str) -> None:
 
 def test_a_load_meanwhile_is_in_the_answer(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
+    bench.read(2**40, "counts", 0)
     engine = bench.worker.engine
-    engine.lookups.step(bench.worker.around, bench.worker._again, bench.worker._internal)
+    engine.lookups.step(bench.worker.environment, bench.worker._again, bench.worker._log_defect)
     rows = tuple((1_000 + i, 0, "A", 1) for i in range(50))
-    engine.store.write((Insert("t", (0, 1, 2, 3), rows),), 1, 10**6)  # past the data-flow, as files come
+    engine.store.write((Insert("t", (0, 1, 2, 3), rows),), 1, 10**6)  # without the data-flow, as files of a load
     monkeypatch.setattr(engine.store, "ingest", lambda *a: None)
     assert bench.change(packets.Ingest("t", (), 50, 0)).error is None
     bench.idle()
     assert [answer(r) for r in bench.replies if isinstance(r, packets.Rows)] == [Counter([(0, 150, 150)])]
 
 
-def test_who_asks_for_a_key_under_way_reads_nothing_of_it(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_of_a_key_under_way_reads_no_row_of_it(bench: Popular, monkeypatch: pytest.MonkeyPatch) -> None:
     popular(bench)
-    bench.ask(2**40, "counts", 0)
+    bench.read(2**40, "counts", 0)
 
     def lookup(*args: Any) -> Any:
         raise AssertionError("the key was read a second time")
 
     monkeypatch.setattr(bench.worker.engine.store, "lookup", lookup)
-    bench.ask(2**40 + 1, "counts", 1, 0)
+    bench.read(2**40 + 1, "counts", 1, 0)
     assert len(bench.worker.engine.scans) == 1
     monkeypatch.undo()
     bench.idle()

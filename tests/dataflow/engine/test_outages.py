@@ -1,4 +1,4 @@
-"""An operator that raises takes its node and what is below it out of service, and nothing else: random programs, with
+"""An operator that raises takes its node and the nodes below it out of service, and no others: random programs, with
 operators that raise now and then, against the oracle."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Fault(Exception):
 
 
 class Clock:
-    """Each look at it takes 50 ms."""
+    """A clock that advances by 50 ms at each reading."""
 
     def __init__(self) -> None:
         self.at, self.step = 0, 50_000_000
@@ -88,7 +88,7 @@ def run(seed: int, steps: int = 40) -> int:
         faults.on, clock.step = False, 10**11
         _converges(rig, views)
     except Exception as e:
-        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-3000:]}") from e
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.describe()[-3000:]}") from e
     return faults.raised
 
 
@@ -108,7 +108,7 @@ def _step(rig: Rig, rng: random.Random, views: list[ViewDef], faults: Faults) ->
 
 
 def _read(rig: Rig, rng: random.Random, view: ViewDef) -> None:
-    """As the worker answers: an error that carries the reason, or the rows."""
+    """Read as the worker does: returns the rows, or an error with the reason."""
     if not rig.engine.ready(view.name):
         error = rig.engine.builds.error_of(view.name)
         assert error is None or "Fault" in error.message
@@ -130,7 +130,7 @@ def _converges(rig: Rig, views: list[ViewDef]) -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_everything_else_stays_right_and_what_broke_converges(block: int) -> None:
+def test_other_views_stay_correct_and_broken_ones_converge(block: int) -> None:
     raised = sum(run(FIRST + seed) for seed in range(block * SEEDS // 4, (block + 1) * SEEDS // 4))
     assert SEEDS < 4 or raised
 
@@ -140,7 +140,7 @@ def expected(error: SqlError) -> None:
 
 
 def run_several(seed: int, steps: int = 60) -> int:
-    """Of several workers."""
+    """`run` for several workers."""
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = random_plans.views(rng, tables)
@@ -150,7 +150,7 @@ def run_several(seed: int, steps: int = 60) -> int:
     try:
         for rig in cluster.rigs:
             rig.engine.outages.log, rig.engine.clock = (lambda what, bug: "W0.1.1"), clock.now
-            rig.engine.builds.unforeseen = lambda bug: out_of_service("what others asked for", str(bug))
+            rig.engine.builds.on_defect = lambda bug: out_of_service("a request of another worker", str(bug))
         for _ in range(steps):
             for n in [n for rig in cluster.rigs for n in rig.engine.graph.nodes]:
                 faults.put_into(n.op)
@@ -158,7 +158,7 @@ def run_several(seed: int, steps: int = 60) -> int:
         faults.on, clock.step = False, 10**11
         _several_converge(cluster)
     except Exception as e:
-        stories = "\n".join(f"worker {r.worker}:\n{r.story.tell()[-3000:]}" for r in cluster.rigs)
+        stories = "\n".join(f"worker {r.worker}:\n{r.story.describe()[-3000:]}" for r in cluster.rigs)
         raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{stories}") from e
     return faults.raised
 
@@ -196,6 +196,6 @@ def _several_converge(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_other_workers_gather_again_what_broke_at_one(block: int) -> None:
+def test_other_workers_gather_the_rows_of_a_broken_state_again(block: int) -> None:
     raised = sum(run_several(FIRST + seed) for seed in range(block * SEEDS // 2, (block + 1) * SEEDS // 2))
     assert SEEDS < 2 or raised

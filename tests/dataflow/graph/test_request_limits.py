@@ -1,4 +1,4 @@
-"""The time that a request may take: that of the processor, where it is known."""
+"""The time limit of a request, which counts the processor's time if that is known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_busy_machine_does_not_count() -> None:
     assert late(work)
 
 
-def test_what_waits_for_a_disk_is_bounded_too() -> None:
+def test_waits_for_a_disk_are_bounded_too() -> None:
     clocks = Clocks()
     work = clocks.work(50)
     clocks.wall = WAITING_TIMES * 50 * MS

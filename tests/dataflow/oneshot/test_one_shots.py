@@ -1,4 +1,4 @@
-"""One-shots in their turns: writes go first, results leave in pieces, what is cancelled ends soon."""
+"""One-shots in their turns: writes run first, large results are sent in chunks, cancelled queries end soon."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ ALL = "SELECT id, a + {} AS a FROM t"
 
 
 class Shots(Bench):
-    """With a table of many rows, and queries of it."""
+    """A bench with a table of many rows, and queries of it."""
 
-    def query(self, number: int, text: str, pieces: bool = True) -> Envelope:
+    def query(self, number: int, text: str, chunked: bool = True) -> Envelope:
         (command,) = parse(text, self.catalog)
         assert isinstance(command, Select)
         assert command.view is not None
         return Envelope(1, -1, 0, packets.Query(2**41 + number, command.view, [()], rows=20_000, limit_ms=10**6,
-                                                pieces=pieces))
+                                                chunked=chunked))
 
     def step(self, *envelopes: Envelope) -> list[Any]:
         return [e.body for e in self.worker.step(envelopes)]
 
     def until(self, number: int) -> packets.Rows:
-        """The reply to a query, which comes later."""
+        """Work until the query is answered. Returns the reply."""
         for _ in range(1_000):
             for e in self.worker.idle(5)[0]:
                 if isinstance(e.body, packets.Rows) and e.body.request == 2**41 + number:
                     return e.body
-        raise AssertionError("there is no end to it")
+        raise AssertionError("the query does not end")
 
     def more(self, of: int, number: int, stop: bool = False) -> Envelope:
         return Envelope(1, -1, 0, packets.NextRows(2**41 + number, 2**41 + of, stop))
@@ -67,7 +67,7 @@ def test_writes_that_arrive_with_queries_are_answered_first(shots: Shots) -> Non
 
 
 def test_many_queries_take_turns_with_writes(shots: Shots) -> None:
-    """Between two looks at the socket at most one piece of work is done, whatever waits."""
+    """Between two checks of the socket at most one turn runs, whatever waits."""
     done = [r for r in shots.step(*[shots.query(n, ALL.format(n)) for n in range(40)]) if isinstance(r, packets.Rows)]
     for n in range(50):
         before = sum(a.scan.done for a in shots.worker.scans._waiting)
@@ -77,7 +77,7 @@ def test_many_queries_take_turns_with_writes(shots: Shots) -> None:
     assert not done
 
 
-def test_a_large_result_comes_in_pieces_that_are_the_whole(shots: Shots) -> None:
+def test_the_chunks_of_a_large_result_have_all_its_rows(shots: Shots) -> None:
     shots.step(shots.query(0, ALL.format(0)))
     first = shots.until(0)
     assert first.error is None and first.left == ROWS - first.rows.num_rows > 0
@@ -85,39 +85,39 @@ def test_a_large_result_comes_in_pieces_that_are_the_whole(shots: Shots) -> None
     while left:
         shots.insert((ROWS + number, 1))  # is not in it
         replies = shots.step(shots.more(0, number))
-        (piece,) = [r for r in replies if isinstance(r, packets.Rows)] or [shots.until(number)]
-        assert piece.error is None and piece.left < left
-        parts.append(piece.rows)
-        left, number = piece.left, number + 1
+        (chunk,) = [r for r in replies if isinstance(r, packets.Rows)] or [shots.until(number)]
+        assert chunk.error is None and chunk.left < left
+        parts.append(chunk.rows)
+        left, number = chunk.left, number + 1
     assert sorted(pa.concat_tables(parts).column(0).to_pylist()) == list(range(ROWS))
     assert not shots.worker.engine.scans and not len(shots.worker.shots.results)
 
 
-def test_a_result_that_nobody_wants_is_let_go(shots: Shots) -> None:
+def test_a_stopped_result_is_dropped(shots: Shots) -> None:
     shots.step(shots.query(0, ALL.format(0)))
     shots.until(0)
     assert shots.worker.engine.scans
     assert shots.step(shots.more(0, 1, stop=True)) == []
     assert not shots.worker.engine.scans
     shots.step(shots.more(0, 2))
-    gone = shots.until(2) if shots.worker.shots.results else None
-    assert gone is None or (gone.error is not None and gone.error.code == 1105)
+    reply = shots.until(2) if shots.worker.shots.results else None
+    assert reply is None or (reply.error is not None and reply.error.code == 1105)
 
 
-def test_who_takes_no_pieces_gets_the_whole(shots: Shots) -> None:
-    shots.step(shots.query(0, ALL.format(0), pieces=False))
-    whole = shots.until(0)
-    assert whole.rows.num_rows == ROWS and not whole.left
+def test_without_chunks_the_reply_has_all_rows(shots: Shots) -> None:
+    shots.step(shots.query(0, ALL.format(0), chunked=False))
+    reply = shots.until(0)
+    assert reply.rows.num_rows == ROWS and not reply.left
 
 
 def test_a_cancelled_query_ends_at_the_next_turn(shots: Shots) -> None:
-    """One that has not begun, one in slices, and a result that is held: each within one piece of work."""
+    """A query that has not begun, one in slices, and a held result: each ends within one turn."""
     shots.step(shots.query(0, ALL.format(0)))
     shots.until(0)  # held
     shots.step(*[shots.query(n, ALL.format(n)) for n in range(1, 10)])
     scanned = {a.number: a.scan.done for a in shots.worker.scans._waiting}
     assert scanned and shots.worker.shots._fresh, "some have begun, and some have not"
-    shots.unwanted |= {2**41 + n for n in range(10)}
+    shots.cancelled |= {2**41 + n for n in range(10)}
     replies: list[Any] = []
     for _ in range(len(scanned) + 1):
         before = sum(a.scan.done for a in shots.worker.scans._waiting)
@@ -128,13 +128,13 @@ def test_a_cancelled_query_ends_at_the_next_turn(shots: Shots) -> None:
     assert not shots.worker.engine.scans and not shots.worker.shots.results.memory()
 
 
-def test_one_shots_together_keep_no_more_than_their_room(shots: Shots, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large ones wait for each other, small ones go on, and all end."""
+def test_one_shots_together_keep_within_their_memory(shots: Shots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large ones wait for each other, small ones continue, and all end."""
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOTS_BYTES", 400_000)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 256)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 256)
     most, replies = 0, dict[int, packets.Rows]()
-    shots.step(*[shots.query(n, ALL.format(n), pieces=False) for n in range(8)],
+    shots.step(*[shots.query(n, ALL.format(n), chunked=False) for n in range(8)],
                shots.query(8, "SELECT COUNT(*) AS n FROM t WHERE id >= 0"))
     order = []
     for _ in range(2_000):

@@ -1,4 +1,4 @@
-"""Plays one operator over random tables: writes, reads, evictions and changes of the program.  The states are validated
+"""Tests one operator over random tables: writes, reads, evictions and changes of the program.  The states are validated
 after each step; in the end each view equals the slow reference."""
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ def _played(make: Make, steps: int) -> Iterator[Rig]:
         try:
             play(rig, rng, [view], None, steps)
         except Exception as e:
-            raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{plan}\n{rig.story.tell()[-4000:]}") from e
+            raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\n{plan}\n{rig.story.describe()[-4000:]}") from e
         yield rig

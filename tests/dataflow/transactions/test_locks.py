@@ -11,18 +11,18 @@ from noria.dataflow.transactions.locks import LockTable
 A, B, C = ("t1", b"a"), ("t1", b"b"), ("t1", b"c")
 
 
-def test_shared_locks_go_together_and_exclusive_ones_do_not() -> None:
+def test_shared_locks_are_compatible_and_exclusive_ones_are_not() -> None:
     locks = LockTable()
-    assert locks.take(1, [A], exclusive=False) is None
-    assert locks.take(2, [A], exclusive=False) is None
-    assert locks.take(3, [B, A]) == A
+    assert locks.acquire(1, [A], exclusive=False) is None
+    assert locks.acquire(2, [A], exclusive=False) is None
+    assert locks.acquire(3, [B, A]) == A
     assert locks.held(3) == 0  # all or nothing
     assert locks.conflict(None, [B]) is None and locks.conflict(None, [A]) == A
 
 
 def test_the_queue_is_served_in_order() -> None:
     locks = LockTable()
-    locks.take(1, [A])
+    locks.acquire(1, [A])
     assert locks.wait(2, A) == () and locks.wait(3, A) == ()
     assert locks.release(1) == [2]
     assert locks.release(2) == [3]
@@ -31,35 +31,35 @@ def test_the_queue_is_served_in_order() -> None:
 
 def test_a_shared_request_does_not_overtake_an_exclusive_one() -> None:
     locks = LockTable()
-    locks.take(1, [A], exclusive=False)
+    locks.acquire(1, [A], exclusive=False)
     locks.wait(2, A)
-    assert locks.take(3, [A], exclusive=False) == A
+    assert locks.acquire(3, [A], exclusive=False) == A
     locks.wait(3, A, exclusive=False)
     assert locks.release(1) == [2] and locks.release(2) == [3]
 
 
-def test_a_holder_of_a_shared_lock_that_wants_more_waits_in_front() -> None:
+def test_a_holder_of_a_shared_lock_that_requests_an_exclusive_one_waits_in_front() -> None:
     locks = LockTable()
-    locks.take(1, [A], exclusive=False)
-    locks.take(2, [A], exclusive=False)
-    assert locks.take(1, [A]) == A
+    locks.acquire(1, [A], exclusive=False)
+    locks.acquire(2, [A], exclusive=False)
+    assert locks.acquire(1, [A]) == A
     locks.wait(3, A)
     assert locks.wait(1, A) == ()
     assert locks.release(2) == [1]
     assert locks.release(1) == [3]
 
 
-def test_two_holders_that_both_want_more_are_a_deadlock() -> None:
+def test_two_holders_that_both_request_an_exclusive_lock_are_a_deadlock() -> None:
     locks = LockTable()
-    locks.take(1, [A], exclusive=False)
-    locks.take(2, [A], exclusive=False)
+    locks.acquire(1, [A], exclusive=False)
+    locks.acquire(2, [A], exclusive=False)
     assert locks.wait(1, A) == ()
     assert set(locks.wait(2, A)) == {1, 2}
 
 
 def test_one_of_several_is_released() -> None:
     locks = LockTable()
-    locks.take(1, [A, B])
+    locks.acquire(1, [A, B])
     locks.wait(2, A)
     assert locks.free(1, A) == [2] and locks.held(1) == 1 and locks.held(2) == 1
     assert locks.free(1, B) == [] and locks.held(1) == 0
@@ -69,10 +69,10 @@ def test_one_of_several_is_released() -> None:
 def test_a_cycle_of_three_is_found_when_it_closes() -> None:
     locks = LockTable()
     for owner, resource in ((1, A), (2, B), (3, C)):
-        locks.take(owner, [resource])
+        locks.acquire(owner, [resource])
     assert locks.wait(1, B) == () and locks.wait(2, C) == ()
     assert locks.wait(3, A) == (3, 1, 2)
-    assert locks.release(3) == [2]  # the victim was not queued, so the others go on
+    assert locks.release(3) == [2]  # the victim was not queued, so the others continue
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -95,7 +95,7 @@ def test_random_interleavings(seed: int) -> None:
         if owner in waits:
             if rng.random() < 0.1:
                 del waits[owner]
-                granted(locks.give_up(owner))
+                granted(locks.withdraw(owner))
         elif held[owner] and rng.random() < 0.2:
             one = rng.choice(sorted(held[owner]))
             del held[owner][one]
@@ -105,7 +105,7 @@ def test_random_interleavings(seed: int) -> None:
             granted(locks.release(owner))
         else:
             some, exclusive = rng.sample(resources, rng.randint(1, len(resources))), rng.random() < 0.6
-            wrong = locks.take(owner, some, exclusive)
+            wrong = locks.acquire(owner, some, exclusive)
             if wrong is None:
                 for r in some:
                     held[owner][r] = exclusive or held[owner].get(r, False)
@@ -120,7 +120,7 @@ def test_random_interleavings(seed: int) -> None:
             assert len(holders) < 2 or not any(holders), "incompatible holders"
         blockers = dict(locks.waiting())
         assert blockers.keys() == waits.keys()
-        assert all(blockers.values()), "somebody waits for nobody"
+        assert all(blockers.values()), "a waiting owner has no blocker"
         left = set(blockers)
         while free := {o for o in left if not left.intersection(blockers[o])}:
             left -= free

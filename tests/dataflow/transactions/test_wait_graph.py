@@ -25,8 +25,8 @@ def simple_cycles(edges: Edges, party: int) -> Iterator[tuple[int, ...]]:
 
 
 class Rig:
-    """Parties that lock resources, one at a time and in turn.  Locks with a letter of `rows` are of a worker: the graph
-    learns who waits for them when it is told."""
+    """Parties that lock resources, one at a time and in turn.  Locks with a letter of `rows` belong to a worker: `look`
+    passes their waits to the graph."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.graph = random.Random(seed), WaitGraph()
@@ -42,7 +42,7 @@ class Rig:
         return queue[: queue.index(party)]
 
     def edges(self, also: str) -> Edges:
-        """Who waits for whom.  also: the resources of workers that count."""
+        """Which party waits for which.  also: the resources of workers that count."""
         return {p: set(self.blockers(p)) for p, name in self.waits.items() if name not in self.rows or name in also}
 
     def step(self) -> None:
@@ -62,11 +62,11 @@ class Rig:
         if name in self.rows:
             return
         edges = self.edges("")
-        found = self.graph.begin(party, Wait(*self.worth[party], lambda: self.blockers(party)))
-        self.check(found, edges, [party])
+        victims = self.graph.begin(party, Wait(*self.worth[party], lambda: self.blockers(party)))
+        self.check(victims, edges, [party])
 
     def look(self) -> None:
-        """Tell the graph who waits at workers."""
+        """Pass the waits at workers to the graph."""
         rows = {p: RowWait(*self.worth[p], self.blockers(p)) for p, name in self.waits.items() if name in self.rows}
         edges = self.edges(self.rows)
         in_cycles = {p for p in self.graph if any(simple_cycles(edges, p))}
@@ -77,7 +77,7 @@ class Rig:
         self.check(self.graph.victims(rows, self.parties), edges, list(self.graph))
 
     def check(self, victims: list[int], edges: Edges, waiting: list[int]) -> None:
-        """Each victim is worth least in a cycle, in turn; and after them no cycle goes through one that waits."""
+        """Each victim has, in turn, the least weight of a cycle; after them no cycle contains a waiting party."""
         for victim in victims:
             cycles = [c for p in waiting for c in simple_cycles(edges, p)]
             assert any(victim in c and self.worth[victim] == min(self.worth[p] for p in c) for c in cycles)
@@ -106,7 +106,7 @@ def test_random_interleavings(seed: int) -> None:
     rig = Rig(seed)
     for n in range(300):
         rig.step()
-        assert not any(any(simple_cycles(rig.edges(""), p)) for p in rig.parties), "a cycle that nobody ended"
+        assert not any(any(simple_cycles(rig.edges(""), p)) for p in rig.parties), "a cycle was not ended"
         if n % 7 == 0:
             rig.look()
             assert not any(any(simple_cycles(rig.edges(rig.rows), p)) for p in rig.graph)
@@ -117,7 +117,7 @@ def test_random_interleavings(seed: int) -> None:
     assert not rig.waits and not len(rig.graph)
 
 
-def test_the_least_weight_is_ended_and_among_equals_who_closes_the_cycle() -> None:
+def test_the_wait_of_least_weight_is_ended_and_among_equals_the_one_that_closes_the_cycle() -> None:
     graph = WaitGraph()
     assert graph.begin("a", Wait(Weight.DEFINITION, 0, lambda: ["b"])) == []
     assert graph.begin("b", Wait(Weight.USER_LOCK, 5, lambda: ["c"])) == []

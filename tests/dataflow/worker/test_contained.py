@@ -1,4 +1,4 @@
-"""Whatever a request raises is that request's error: the worker answers it, keeps its states right and goes on."""
+"""An exception in a request is that request's error: the worker answers it, keeps its states correct and continues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ODD: list[Any] = [
     packets.Write((Insert("t", (0, 1), [(1,)]),)), packets.Write((None,)),
     packets.Migrate((packets.AddView(None),), ()), packets.Migrate((packets.DropTable("nosuch"),), ()),
     packets.IndexFiles("1.1", ("/nosuch.sst",)), packets.IndexFiles("", None),
-    packets.Inspect(1, "unwanted index", "1.1"), packets.Migrate((), (), adopt=1e308),
+    packets.Inspect(1, "index no longer awaited", "1.1"), packets.Migrate((), (), adopt=1e308),
     packets.Migrate((), (), adopt=GraphPlan((), 1, (), {}, {}, {})),
     packets.Ingest("nosuch", (), 1), packets.Ingest("t", (("f", ("/nosuch.sst",)),), 1),
 ]
@@ -99,7 +99,7 @@ def test_packets_that_no_client_can_send_are_answered(bench: Bench, body: Any) -
     packets.Snapshot(1, "/nosuch", views=NotImplemented), packets.Migrate((), (), each=NotImplemented),
 ], ids=repr)
 def test_a_flag_that_is_none_is_refused(bench: Bench, body: Any) -> None:
-    """Whatever Python takes for true."""
+    """Values that are true or false in Python and are no flags."""
     reply = bench.change(body) if isinstance(body, packets.Migrate) else bench.send(body)
     assert reply.error is not None and " is no bool of a packet" in reply.error.message
 
@@ -117,7 +117,7 @@ def test_a_broken_invariant_and_a_failed_tick_end_the_worker(bench: Bench, monke
         patched.setattr(Engine, "fill", violated)
         bench.read(2)
     story = caught.value.story.splitlines()
-    assert story[-2].startswith("Read ") and story[-1].endswith(" misses (2)")  # the last events, as they came
+    assert story[-2].startswith("Read ") and story[-1].endswith(" misses (2)")  # the last events, in order
     assert any(" emits +1(" in line for line in story) and any(" fills (1) from " in line for line in story)
     assert bench.notes[-1] == str(caught.value) and str(caught.value).startswith("HOLE-CLOSED: of the test\nstory:\n")
     with monkeypatch.context() as patched, pytest.raises(TickFailed):
@@ -125,34 +125,34 @@ def test_a_broken_invariant_and_a_failed_tick_end_the_worker(bench: Bench, monke
         bench.insert((400, 1))
 
 
-def test_a_read_gives_up_when_its_time_is_over_and_when_nobody_wants_it(bench: Bench) -> None:
+def test_a_read_ends_when_its_time_is_over_and_when_it_is_cancelled(bench: Bench) -> None:
     reply = bench.read(1, limit_ms=1)
     assert reply.error is not None and reply.error.code == 3024
-    bench.unwanted.add(2**40 + bench.request + 1)
+    bench.cancelled.add(2**40 + bench.request + 1)
     reply = bench.read(2)
     assert reply.error is not None and reply.error.code == 1317
     validate(bench.worker.engine)
     assert rows(bench.read(1)) == [(1, 10)] and rows(bench.read(2)) == [(2, 10)]
 
 
-def test_a_write_that_nobody_wants_changes_nothing_if_it_scans(bench: Bench) -> None:
+def test_a_cancelled_write_changes_nothing_if_it_scans(bench: Bench) -> None:
     from noria.core.statements import Delete
 
-    bench.unwanted.add(bench.seq + 1)
+    bench.cancelled.add(bench.seq + 1)
     reply = bench.change(packets.Write((Delete("t", None),)))
     assert reply.results[0].error is not None and reply.results[0].error.code == 1317
     assert rows(bench.read(1)) == [(1, 10)]
 
 
-def test_what_is_being_done_is_told_before_it_is_begun(bench: Bench) -> None:
+def test_a_request_is_reported_before_it_begins(bench: Bench) -> None:
     bench.began.clear()
     bench.read(1)
     bench.insert((500, 1))
     assert bench.began == [2**40 + bench.request, 0, bench.seq, 0]
 
 
-def test_views_that_cannot_be_made_in_a_recovery_cost_themselves_only(bench: Bench, monkeypatch: pytest.MonkeyPatch
-                                                                      ) -> None:
+def test_a_view_that_cannot_be_made_in_recovery_is_left_out_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch
+                                                                  ) -> None:
     bench.define("CREATE VIEW w AS SELECT id, a FROM t WHERE id = ?")
     views = [packets.AddView(v) for v in bench.worker.changes.views.values()]
     symbols = SymbolTable(None)

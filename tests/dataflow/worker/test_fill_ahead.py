@@ -1,4 +1,4 @@
-"""A partial view that clients read is filled before they ask for its other keys."""
+"""A partial view that clients read is filled before they read its other keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def db(tmp_path: Path) -> Iterator[Building]:
 
 
 def miss(db: Building, view: str, times: int = FILL_AHEAD_MISSES) -> None:
-    """Ask for keys that no row has."""
+    """Read keys that no row has."""
     kinds = {"by_text": ("nothing",), "by_both": (-1, "nothing"), "of_two": (-1, -1)}
     for i in range(times):
         key: tuple[Any, ...] = kinds.get(view, (-1 - i,))
@@ -174,7 +174,7 @@ def test_slices_are_small_at_first_and_between_packets(db: Building) -> None:
 
 
 def test_a_key_that_takes_too_long_is_left_to_its_readers(db: Building, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of this worker goes on by a millisecond with each look."""
+    """The clock of this worker advances by a millisecond each time it is read."""
     db.define(f"CREATE VIEW by_id AS {VIEWS['by_id']}")
     monkeypatch.setattr(fill_ahead, "READ_MS", 1)
     monkeypatch.setattr(fill_ahead, "MOST_LARGE", 20)

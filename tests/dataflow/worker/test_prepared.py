@@ -1,4 +1,4 @@
-"""A group that is prepared is in no view before it is decided, and the worker takes no other change."""
+"""A prepared group is in no view before it is decided, and the worker rejects other changes meanwhile."""
 
 from __future__ import annotations
 

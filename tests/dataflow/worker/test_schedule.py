@@ -1,4 +1,4 @@
-"""Stride scheduling: shares by weight, nobody starves, nobody saves up."""
+"""Stride scheduling: each class has its share by weight, no class starves, and none accumulates a claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
 
 
 def run(schedule: StrideScheduler[str], costs: dict[str, int], units: int) -> dict[str, int]:
-    """Units of each class, all of which always have work, in pieces of these costs."""
+    """The units of each class, if all classes always have work. `costs`: the units of one turn of each class."""
     done = dict.fromkeys(costs, 0)
     while sum(done.values()) < units:
         c = schedule.next(costs)
@@ -20,16 +20,16 @@ def run(schedule: StrideScheduler[str], costs: dict[str, int], units: int) -> di
     return done
 
 
-def test_shares_are_by_weight_and_not_by_the_size_of_pieces() -> None:
+def test_shares_are_by_weight_and_not_by_the_cost_of_a_turn() -> None:
     done = run(StrideScheduler({"a": 3, "b": 1}), {"a": 10, "b": 1_000}, 100_000)
     assert abs(done["a"] - 75_000) <= 3_000 and abs(done["b"] - 25_000) <= 1_000
 
 
-def test_without_work_there_is_nobody() -> None:
+def test_without_work_no_class_is_chosen() -> None:
     assert StrideScheduler({"a": 1}).next(()) is None
 
 
-def test_who_had_no_work_saves_up_nothing() -> None:
+def test_a_class_without_work_accumulates_no_claim() -> None:
     schedule = StrideScheduler({"a": 1, "b": 1})
     for _ in range(1_000):
         assert schedule.next(["a"]) == "a"
@@ -42,7 +42,7 @@ WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 16), min_siz
 
 
 @given(WEIGHTS, st.data())
-def test_each_has_its_share_give_or_take_a_piece(weights: dict[str, int], data: st.DataObject) -> None:
+def test_each_class_has_its_share_up_to_one_turn(weights: dict[str, int], data: st.DataObject) -> None:
     costs = {c: data.draw(st.integers(1, 500)) for c in weights}
     done, total = run(StrideScheduler(weights), costs, 50_000), sum(weights.values())
     slack = max(costs[c] / weights[c] for c in weights)
@@ -52,8 +52,8 @@ def test_each_has_its_share_give_or_take_a_piece(weights: dict[str, int], data: 
 
 
 @given(WEIGHTS, st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.integers(0, 1_000)), max_size=200))
-def test_who_always_has_work_is_never_starved(weights: dict[str, int], turns: list[tuple[set[str], int]]) -> None:
-    """Whatever work the others have and what it costs, pieces of at most 1,000 units."""
+def test_a_class_that_always_has_work_never_starves(weights: dict[str, int], turns: list[tuple[set[str], int]]) -> None:
+    """Whatever work the other classes have, in turns of at most 1,000 units."""
     schedule = StrideScheduler(weights)
     steady, most = min(weights), 0
     waited = 0
@@ -68,16 +68,16 @@ def test_who_always_has_work_is_never_starved(weights: dict[str, int], turns: li
 
 # ------------------------------------------------------------------ turns
 class Bench:
-    """Classes with so many pieces of work, each of which takes time on a clock of its own."""
+    """Classes with this many turns of work, each of which takes time on the bench's clock."""
 
-    def __init__(self, **pieces: int):
+    def __init__(self, **amounts: int):
         self.now, self.done = 0, list[str]()
-        self.left = pieces
-        self.turns = WorkTurns({c: WorkSource(lambda c=c: self.left.get(c.value, 0), lambda c=c: self.piece(c))
+        self.left = amounts
+        self.turns = WorkTurns({c: WorkSource(lambda c=c: self.left.get(c.value, 0), lambda c=c: self.run_one(c))
                                 for c in WorkClass},
                                lambda: self.now)
 
-    def piece(self, c: WorkClass) -> int:
+    def run_one(self, c: WorkClass) -> int:
         self.left[c.value] -= 1
         self.done.append(c.value)
         self.now += 3_000_000
@@ -89,16 +89,16 @@ class Bench:
         return self.done[before:]
 
 
-def test_between_packets_there_is_one_piece_besides_queries() -> None:
+def test_between_packets_one_turn_runs_besides_queries() -> None:
     bench = Bench(scans=5, builds=5, lookups=5)
     assert len(bench.between()) == 1
 
 
-def test_no_more_than_half_of_a_busy_worker_goes_to_turns_but_for_queries() -> None:
+def test_a_busy_worker_spends_at_most_half_of_its_time_on_turns_except_queries() -> None:
     bench = Bench(scans=10)
     assert bench.between() == ["scans"] and bench.between() == []
     bench.left["queries"] = 1
-    assert bench.between() == ["queries"], "somebody waits for it, and it is short"
+    assert bench.between() == ["queries"], "a client waits for it, and it is short"
     bench.now += 3_000_000
     assert bench.between() == ["scans"]
 
@@ -108,7 +108,7 @@ def test_queries_end_with_a_quantum() -> None:
     assert len(bench.between()) == 5, "of a thousand units each"
 
 
-def test_a_quiet_worker_works_for_as_long_as_it_is_told() -> None:
+def test_a_quiet_worker_works_for_its_budget() -> None:
     bench = Bench(scans=10, builds=10)
     bench.turns.quiet(12)
     assert len(bench.done) == 4 and set(bench.done) == {"scans", "builds"}

@@ -1,5 +1,5 @@
-"""Three workers on real stores, by packets alone: what they answer is what SQLite answers, and a read waits for rows of
-other workers without holding anybody up."""
+"""Three workers on real stores, driven by packets alone: their answers equal SQLite's, and a read that waits for rows
+of other workers delays nobody."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def three(tmp_path: Path) -> Iterator[Three]:
 @pytest.mark.parametrize("seed", range(5))
 def test_answers_are_those_of_sqlite(three: Three, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed > 2:
-        monkeypatch.setattr(lookups, "LONG_LOOKUP_ROWS", 1)  # more come in slices
+        monkeypatch.setattr(lookups, "LONG_LOOKUP_ROWS", 1)  # more rows are read in slices
     rng = three.rng = random.Random(seed)
     truth = sqlite3.connect(":memory:")
     for text in TABLES:
@@ -74,7 +74,7 @@ def test_answers_are_those_of_sqlite(three: Three, seed: int, monkeypatch: pytes
             assert have == sorted(truth.execute(text.format(key)).fetchall(), key=str), (name, key)
 
 
-def test_a_read_that_waits_holds_nobody_up(three: Three) -> None:
+def test_a_read_that_waits_delays_nobody(three: Three) -> None:
     three.define(f"CREATE VIEW counts AS {VIEWS['counts'].format('?')}")
     three.define("CREATE VIEW story AS SELECT title, id FROM stories WHERE id = ?")
     three.rest()
@@ -87,9 +87,9 @@ def test_a_read_that_waits_holds_nobody_up(three: Three) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_heard_is_there(three: Three, seed: int) -> None:
-    """A worker that has heard what a session's writes were told has all that came of them, without being asked;
-    channels break meanwhile, and what was on its way is lost."""
+def test_a_frontier_includes_all_effects_of_its_messages(three: Three, seed: int) -> None:
+    """A worker whose frontier has reached the recipients' numbers of a session's writes has all effects of the writes.
+    Channels break meanwhile, and messages are lost."""
     rng = three.rng = random.Random(seed)
     truth = sqlite3.connect(":memory:")
     for text in TABLES:
@@ -99,7 +99,7 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
     three.define("CREATE VIEW every AS SELECT id, story, user FROM votes")
     three.rest()
     own: Own = {}
-    asked, looked = list[int](), 0
+    requests, compared = list[int](), 0
     for n in range(150):
         x = rng.random()
         if x < 0.4:
@@ -108,7 +108,7 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
             body = packets.Write((Insert(table, (0, 1, 2), ((*row[:2], str(row[2])) if table == "stories" else row,),
                                          "replace"),))
             w = three.owner(row[0])
-            own = together(own, {w: (n, three.change(w, body).told)})
+            own = together(own, {w: (n, three.change(w, body).recipients)})
         elif x < 0.5:
             three.read(rng.choice(["counts", "best"]), rng.randrange(6))
         elif x < 0.53:
@@ -116,45 +116,46 @@ def test_what_was_heard_is_there(three: Three, seed: int) -> None:
         else:
             three.deliver()
         for w in range(WORKERS):
-            last = [(v, number) for v, (_, told) in own.items() if v != w for to, number in told or () if to == w]
-            heard = three.workers[w].heard()
-            if all(heard[v] >= number for v, number in last):
-                looked += 1
+            last = [(v, number) for v, (_, recipients) in own.items() if v != w
+                    for to, number in recipients or () if to == w]
+            frontier = three.workers[w].frontier()
+            if all(frontier[v] >= number for v, number in last):
+                compared += 1
                 three.equal_at(w, truth)
             elif n % 50 == 49 and last:
-                asked.append(three.asked(w, "heard", ",".join(f"{v}:{number}" for v, number in last)))
+                requests.append(three.inspect(w, "frontier", ",".join(f"{v}:{number}" for v, number in last)))
                 for v, _ in last:
                     three.breaks(v, w)
         if n % 50 == 49:
             three.rest()
-            assert all(three.replies[number] == packets.Done(number) for number in asked)
-    assert looked > 30 and asked
+            assert all(three.replies[number] == packets.Done(number) for number in requests)
+    assert compared > 30 and requests
 
 
-def test_a_message_that_is_lost_is_waited_for_no_more(three: Three) -> None:
+def test_nobody_waits_for_a_lost_message(three: Three) -> None:
     three.define(f"CREATE VIEW counts AS {VIEWS['counts'].format('?')}")
     three.rest()
     for key in range(6):
-        three.read("counts", key)  # or nobody is told of its votes
+        three.read("counts", key)  # otherwise no worker receives its votes
     three.rest()
-    told = 0
+    sent = 0
     for vote in range(6):
         w = three.owner(vote)
         wrote = three.change(w, packets.Write((Insert("votes", (0, 1, 2), ((vote, 3, 0),)),)))
-        for to, number in wrote.told:
-            told += 1
-            ask = three.asked(to, "heard", f"{w}:{number}")
+        for to, number in wrote.recipients:
+            sent += 1
+            request = three.inspect(to, "frontier", f"{w}:{number}")
             three.channels[w, to].clear()
             three.breaks(w, to)
-            assert ask not in three.replies
+            assert request not in three.replies
             three.rest()
-            assert three.replies[ask] == packets.Done(ask)
-    assert told
+            assert three.replies[request] == packets.Done(request)
+    assert sent
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_view_in_use_goes_on_while_what_it_derives_from_becomes_full(three: Three, seed: int,
-                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_in_use_is_served_while_a_state_above_becomes_full(three: Three, seed: int,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "FIRST_ROWS", 1)
     monkeypatch.setattr(backfills, "MOST_ROWS", 2)
     rng = three.rng = random.Random(seed)
@@ -197,8 +198,8 @@ def test_a_view_in_use_goes_on_while_what_it_derives_from_becomes_full(three: Th
             assert have == sorted(truth.execute(text.format(key)).fetchall()), (view, key)
 
 
-def test_whoever_wrote_finds_nothing_of_an_earlier_life(tmp_path: Path) -> None:
-    """A full view of many rows is not there again when its worker is, and what that published before is."""
+def test_a_writer_reads_no_view_of_an_earlier_life(tmp_path: Path) -> None:
+    """A restarted worker has no state yet of a full view with many rows, but its earlier life's view is still there."""
     catalog, published = DictCatalog(), str(tmp_path / "views")
     Path(published).mkdir()
 
@@ -220,7 +221,7 @@ def test_whoever_wrote_finds_nothing_of_an_earlier_life(tmp_path: Path) -> None:
     worker = opened(tmp_path / "base", 0, 1, published)
     worker.engine.builds.at_once_rows = 10
     change(worker, add, 4)
-    assert not worker.engine.ready("counts") and counts.lookup(()), "who did not write may go on with it"
+    assert not worker.engine.ready("counts") and counts.lookup(()), "a session that did not write may read it"
     change(worker, packets.Write((Insert("t", (0, 1), ((100, 1),)),)), 5)
     assert counts.lookup(()) is None
     while worker.idle(1000)[1]:

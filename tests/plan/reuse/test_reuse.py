@@ -155,7 +155,7 @@ def run(seed: int, steps: int = 30) -> bool:
         shared = any(n.reuse for n in rig.engine.graph.nodes)
         play(rig, rng, views, late, steps)
     except Exception as e:
-        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.tell()[-4000:]}") from e
+        raise AssertionError(f"seed {seed}: {type(e).__name__}: {e}\nthe story:\n{rig.story.describe()[-4000:]}") from e
     return shared
 
 

@@ -50,7 +50,7 @@ def test_beyond_one_exchange_rows_return_to_their_sender() -> None:
     asyncio.run(own.catch_up(writes, 2, (0,)))
     assert lines[0].requests == [("caught up", "2 ")] and own.has(0, 2, writes)
     asyncio.run(own.catch_up(writes, 1, (0, 1)))
-    assert len(lines[0].requests) == 1 and lines[1].requests == [("heard", "0:5")]
+    assert len(lines[0].requests) == 1 and lines[1].requests == [("frontier", "0:5")]
 
 
 def test_a_replica_tracks_own_writes() -> None:

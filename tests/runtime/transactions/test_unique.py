@@ -64,7 +64,7 @@ class Worker:
         if self.lost:
             raise WorkerUnavailable("it has ended")
         try:
-            reply = Done(0, self.store.entries(body.table, body.columns, body.what, body.given))
+            reply = Done(0, self.store.entries(body.table, body.columns, body.what, body.arguments))
         except SqlError as error:
             reply = Done(0, error=error)
         self.tables.others(body.what)

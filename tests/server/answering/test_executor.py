@@ -609,7 +609,7 @@ def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, mo
     rows = transport.run(meanwhile(2_990, "ALTER TABLE n ADD COLUMN b INT"))
     assert sum(c for _, c in rows) == sum(i + i % 3 > 2_990 for i in range(3_000))
     assert not worker.scans and not worker.engine.scans
-    monkeypatch.setattr(worker.around, "unwanted", lambda number: True)
+    monkeypatch.setattr(worker.environment, "cancelled", lambda number: True)
     scan = transport.run(_scan(worker, run, ask.format(5)))
     assert scan == 1317 and not worker.scans and not worker.engine.scans
 

@@ -33,7 +33,7 @@ class FakeLink:
     async def ask(self, body: Any, retry: bool = False) -> Done:
         if isinstance(body, IndexFiles):
             self.delivered.append(body)
-        elif isinstance(body, Inspect) and body.what == "unwanted index":
+        elif isinstance(body, Inspect) and body.what == "index no longer awaited":
             return await asyncio.shield(self.unwanted)
         elif isinstance(body, Inspect) and body.what == "flush ahead":
             return Done(0, True)

@@ -145,7 +145,7 @@ def test_between_writes(tmp_path: Path, was: TableDef, wanted: TableDef, seed: i
         rig.store.alter_table(was, fits=True)  # so it is given up
         assert not [f for f in rig.store.engine.families() if "k1" in f]
         assert refused.value.code in (1062, 1138, 1366, 1406), refused.value
-        fitting.give_up()
+        fitting.abandon()
         rig.step()
     else:
         assert rig.fits(wanted)

@@ -38,7 +38,7 @@ class Stores:
         return [self.each[w].write([move], 1, self.seq)[0][0] for w, (move,) in worked.parts.items()]
 
     def insert(self, *rows: tuple[Any, ...]) -> None:
-        worked = self.each[0].work_out(Insert("t", (NAME, AGE, MAIL), rows), (), WORKERS)
+        worked = self.each[0].predict_effect(Insert("t", (NAME, AGE, MAIL), rows), (), WORKERS)
         assert worked.result == WriteResult(len(rows)) and self.do(worked) == [WriteResult()] * len(worked.parts)
 
     def rows(self) -> list[dict[str, int]]:
@@ -69,7 +69,7 @@ def test_a_row_goes_to_where_its_key_says(stores: Stores) -> None:
     stores.insert(*((f"n{i}", i, None) for i in range(30)))
     assert all(len(rows) > 3 for rows in stores.rows())
     at = stores.where("n7")
-    each = [stores.each[at].work_out(renamed("n7", f"x{i}"), (), WORKERS) for i in range(20)]
+    each = [stores.each[at].predict_effect(renamed("n7", f"x{i}"), (), WORKERS) for i in range(20)]
     assert {w.result for w in each} == {WriteResult(1, 0, 1)} and {len(w.parts) for w in each} == {1, 2}
     assert stores.rows()[at]["n7"] == 7  # nothing is done yet
     goes = next(i for i, w in enumerate(each) if len(w.parts) == 2)
@@ -81,16 +81,16 @@ def test_a_row_goes_to_where_its_key_says(stores: Stores) -> None:
 def test_a_key_that_is_the_same_when_folded_stays(stores: Stores) -> None:
     stores.insert(("name", 1, "a"))
     at = stores.where("name")
-    worked = stores.each[at].work_out(renamed("name", "NAME"), (), WORKERS)
+    worked = stores.each[at].predict_effect(renamed("name", "NAME"), (), WORKERS)
     assert list(worked.parts) == [at]
     assert stores.do(worked) == [WriteResult()] and stores.rows()[at] == {"NAME": 1}
-    assert not stores.each[at].work_out(renamed("other", "x"), (), WORKERS).parts
+    assert not stores.each[at].predict_effect(renamed("other", "x"), (), WORKERS).parts
 
 
 def test_what_is_taken_where_a_row_comes_is_refused_there_and_nothing_goes(stores: Stores) -> None:
     stores.insert(*((f"n{i}", i, f"m{i}") for i in range(30)))
     at, to = stores.where("n7"), next(n for n in stores.rows()[(stores.where("n7") + 1) % 3])
-    worked = stores.each[at].work_out(renamed("n7", to.upper()), (), WORKERS)
+    worked = stores.each[at].predict_effect(renamed("n7", to.upper()), (), WORKERS)
     assert worked.result.error is None
     results = stores.do(StatementEffect(worked.result, {w: p for w, p in worked.parts.items() if w != at}))
     assert [r.error.message for r in results if r.error] == [f"Duplicate entry '{to.upper()}' for key 't.PRIMARY'"]
@@ -101,17 +101,17 @@ def test_what_is_taken_where_a_row_comes_is_refused_there_and_nothing_goes(store
 def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
     stores.insert(*((f"n{i}", i, f"m{i}" if i % 3 else None) for i in range(30)))
     new = Insert("t", (NAME, AGE, MAIL), [("x", 1, "M7"), ("y", 1, None), ("n8", 1, "z")])
-    met = [store.met(new) for store in stores.each]
+    met = [store.find_conflicts(new) for store in stores.each]
     assert sum(map(len, met)) == 2  # m7's and n8: NULL is no value
     others = tuple(row for some in met[1:] for row in some)
-    ignored = stores.each[0].work_out(new._replace(on_duplicate="ignore"), others, WORKERS)
+    ignored = stores.each[0].predict_effect(new._replace(on_duplicate="ignore"), others, WORKERS)
     assert ignored.result.affected == 1
     assert sum(len(m.came) for (m,) in ignored.parts.values()) == 1
-    replaced = stores.each[0].work_out(new._replace(on_duplicate="replace"), others, WORKERS)
+    replaced = stores.each[0].predict_effect(new._replace(on_duplicate="replace"), others, WORKERS)
     assert replaced.result.affected == 5
-    lacks = [s for s in stores.each if not s.met(Insert("t", (NAME, MAIL), [("a", "m7")]))]
+    lacks = [s for s in stores.each if not s.find_conflicts(Insert("t", (NAME, MAIL), [("a", "m7")]))]
     assert len(lacks) == 2
-    taken = came(lacks[0].work_out(Insert("t", (NAME, MAIL), [("new", "M7")]), (), WORKERS))
+    taken = came(lacks[0].predict_effect(Insert("t", (NAME, MAIL), [("new", "M7")]), (), WORKERS))
     for store in stores.each:
         if store in lacks:
             store.check_unique("t", (), taken)
@@ -120,7 +120,7 @@ def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
                 store.check_unique("t", (), taken)
             store.check_unique("t", tuple(store.table("t").keys(store.scan("t", None, 99)[0].columns)), taken)
     rows = [("a", "bo")], [("b", "BO")]
-    each = [came(lacks[0].work_out(Insert("t", (NAME, MAIL), some), (), WORKERS)) for some in rows]
+    each = [came(lacks[0].predict_effect(Insert("t", (NAME, MAIL), some), (), WORKERS)) for some in rows]
     with pytest.raises(SqlError, match="Duplicate entry 'BO'"):
         stores.each[0].check_unique("t", (), each[0] + each[1])
 

@@ -67,7 +67,7 @@ def test_a_row_of_another_worker_is_not_let_in(tmp_path: Path) -> None:
         with pytest.raises(Misrouted, match=told):
             store.write([wrong], 1, 4)
     noted: list[Exception] = []
-    work = RequestLimits(lambda: 0.0, unforeseen=lambda bug: noted.append(bug) or internal_error("W1.1.1"))
+    work = RequestLimits(lambda: 0.0, on_defect=lambda bug: noted.append(bug) or internal_error("W1.1.1"))
     results, _ = store.write([Insert("t", (0, 1, 2), [row]) for row in (here[0], there[2], here[1])], 1, 4, work)
     assert [r.error is None for r in results] == [True, False, True] and [type(n) for n in noted] == [Misrouted]
     at = call("eq", col(0, BIGINT), const(there[0][0], BIGINT))

@@ -1,11 +1,11 @@
-"""First states and indexes over many rows, built in slices between other work (sections 4.5 and 5).
+"""Builds first states and indexes over many rows in slices, between other work (sections 4.5 and 5).
 
 Keeps true:
-* A node is built when all states that it derives from are whole. Until then it is *inert*: it takes part in no
-  tick, and no view over it is read.
+* A node is built when all states that it derives from are complete. Until then it is *inert*: no tick updates it,
+  and no view over it is read.
 * A partial node whose lookups need a missing index is inert until the index exists. It stores nothing, so it
   misses no delta.
-* A partial node in use that must become full stays as it is until its full state, built beside it, is whole. So
+* A partial node in use that must become full keeps its state until its full state, built beside it, is complete. So
   does a full one that lacks an index. Nodes that need the new state are *dormant* meanwhile: in no layout.
 * Nodes in use look up by existing indexes. Lookups that a new layout adds begin when their indexes exist.
 * An error in a build ends this build only.
@@ -59,34 +59,34 @@ class Backfills:
     """All builds, which take turns. `at_once_rows`: states and indexes over at most this many rows are built at
     once by the request. `state_bytes`: the limit of one state (0: none). `adhoc_bytes`: the limit of a state that
     only ad-hoc views need (0: none). `awaited_rows`: Spark makes an index over more rows (0: never).
-    `unforeseen`: records a defect and returns the error to answer with."""
+    `on_defect`: records a defect and returns the error to answer with."""
 
     engine: BackfillRuntime
     at_once_rows: int = BUILD_AT_ONCE_ROWS
     state_bytes: int = 0
     adhoc_bytes: int = 0
     awaited_rows: int = 0
-    unforeseen: Callable[[Exception], SqlError] | None = None
+    on_defect: Callable[[Exception], SqlError] | None = None
     states: dict[Node, StateBackfill | SparkBackfill | BackfillReceiver] = field(default_factory=dict)
     indexes: dict[tuple[Node, Columns], IndexBackfill] = field(default_factory=dict)
     declared: dict[tuple[str, Columns], IndexBackfill] = field(default_factory=dict)  # by table: no view needs these
     refused: dict[tuple[str, Columns], SqlError] = field(default_factory=dict)  # declared, but failed to begin
     fits: dict[int, FitCheck] = field(default_factory=dict)  # by id of the table
-    served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges, here or elsewhere
+    served: list[BackfillSender] = field(default_factory=list)  # for full states of exchanges of any worker
     _turns: deque[Backfill] = field(default_factory=deque)
     promised: set[tuple[Node, Columns]] = field(default_factory=set)  # lookups of dormant nodes in base tables
-    dormant: set[Node] = field(default_factory=set)  # new nodes that wait until what they need is full
-    _fed: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, by columns that can be served here
+    dormant: set[Node] = field(default_factory=set)  # new nodes that wait for a full state above
+    _servable: set[tuple[Node, Columns]] = field(default_factory=set)  # exchanges, with columns that can be served
     _later: dict[Node, Lookups] = field(default_factory=dict)  # the lookups of nodes in use once their index exists
 
     def declare(self) -> None:
-        """Begin to build the indexes that tables declare and lack; give up those no longer declared. An index
+        """Begin to build the indexes that tables declare and lack; abandon those no longer declared. An index
         that cannot be begun (full disk, damaged table) is tried again at the next change and delays nothing else."""
         store = self.engine.store
         for (table, columns), made in list(self.declared.items()):
             known = store.tables().get(table)
             if known is None or all(i.columns != columns for i in known.indexes):
-                made.build.give_up()
+                made.build.abandon()
                 self._turns.remove(self.declared.pop((table, columns)))
         self.refused.clear()
         for table, columns in list(store.unbuilt()):
@@ -124,7 +124,7 @@ class Backfills:
 
     def unfit(self, made: FitCheck) -> None:
         """Abandon a check of a definition."""
-        made.fitting.give_up()
+        made.fitting.abandon()
         for table, fit in list(self.fits.items()):
             if fit is made:
                 self._turns.remove(self.fits.pop(table))
@@ -172,16 +172,16 @@ class Backfills:
         if node in self.states:
             self._turns.remove(self.states.pop(node))
 
-    def promote(self, wanted: Mapping[Node, list[Columns]]) -> None:
+    def promote(self, promotions: Mapping[Node, list[Columns]]) -> None:
         """Build full states with these indexes beside the states of these nodes; abandon all other such builds."""
         for n, build in list(self.states.items()):
-            if _beside(build) and n not in wanted:
+            if _beside(build) and n not in promotions:
                 self._turns.remove(self.states.pop(n))
-        for n, indexes in wanted.items():
+        for n, indexes in promotions.items():
             if n not in self.states:
-                self.make_beside(n, indexes)
+                self.build_beside(n, indexes)
 
-    def make_beside(self, n: Node, indexes: list[Columns]) -> None:
+    def build_beside(self, n: Node, indexes: list[Columns]) -> None:
         """Build a full state that will replace the present state of n."""
         if n.op.remote and self.engine.shards is not None:
             self.state(BackfillReceiver(n, indexes))
@@ -189,30 +189,29 @@ class Backfills:
         else:
             self.state(Promotion(n, indexes))
 
-
     def serve(self, serving: BackfillSender) -> None:
-        """Schedule the rows that a worker has asked for."""
+        """Schedule the rows that a worker has requested."""
         self.served.append(serving)
         self._turns.append(serving)
 
-    def serve_no_more(self, wanted: Callable[[BackfillSender], bool]) -> None:
-        """Stop serving requests, except those that `wanted` accepts."""
-        for s in [s for s in self.served if not wanted(s)]:
+    def stop_serving(self, stays: Callable[[BackfillSender], bool]) -> None:
+        """Stop serving requests, except those for which `stays` returns True."""
+        for s in [s for s in self.served if not stays(s)]:
             self.served.remove(s)
             self._turns.remove(s)
 
-    def gathers_anew(self, node: Node) -> None:
+    def restart_gathering(self, node: Node) -> None:
         """Restart the full state of an exchange: its rows will arrive again from the first one."""
         build = self.states.get(node)
         if isinstance(build, BackfillReceiver):
-            build.anew(self.engine)
+            build.restart(self.engine)
 
     def arrived(self, node: Node, rows: Batch) -> bool:
-        """Add rows owned here to the full state of an exchange. Returns whether it wants more."""
+        """Add rows that this worker owns to the full state of an exchange. Returns whether it accepts more."""
         build = self.states.get(node)
         if not isinstance(build, BackfillReceiver) or build.error is not None:
             return False
-        self._try(build, lambda: build.take(self.engine, rows))
+        self._try(build, lambda: build.add(self.engine, rows))
         return build.error is None
 
     def passed(self, node: Node, worker: int, counts: tuple[int, int]) -> None:
@@ -228,7 +227,7 @@ class Backfills:
             self._slice(build)
 
     def not_gathered(self, node: Node, error: SqlError) -> None:
-        """Fail the full state of an exchange: its rows cannot be had."""
+        """Fail the full state of an exchange: its rows will not arrive."""
         build = self.states.get(node)
         if isinstance(build, BackfillReceiver):
             build.error = self.engine.outages.of_build(build, error)
@@ -238,11 +237,11 @@ class Backfills:
         above = local_ancestors(node)[:-1]
         return self._lacks_index(above) or any(a.op.stateful and a.readiness in UNREADY for a in above)
 
-    def feeds(self, exchange: Node, cols: Columns = ()) -> bool:
-        """Whether this worker can serve the rows of an exchange, as asked for by these columns. False while the
-        layout here is only on the way to the one that the asker may have."""
+    def can_serve(self, exchange: Node, cols: Columns = ()) -> bool:
+        """Whether this worker can serve the rows of an exchange under keys of these columns. False while its layout
+        lacks a part that the requester's layout may have already."""
         above = local_ancestors(exchange.parents[0])
-        indexed = (exchange, cols) in self._fed or not self._lacks_index(above)
+        indexed = (exchange, cols) in self._servable or not self._lacks_index(above)
         return (indexed and self.dormant.isdisjoint((exchange, *above)) and not any(
             n.op.stateful and n.parents and n.readiness in UNREADY for n in above))
 
@@ -258,28 +257,28 @@ class Backfills:
             while not made.step(self.engine):
                 if self.engine.work is not None:
                     self.engine.work.check()
-            self._whole(made)
+            self._completed(made)
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart all builds that read the table: a bulk load added rows without deltas."""
         for made in (*self.indexes.values(), *self.declared.values()):
             if made.table == table:
-                made.build.again()
+                made.build.restart()
                 made.ticket = ""
-        self.anew(set(self.engine.bases.get(table, ())))
+        self.restart_derived(set(self.engine.bases.get(table, ())))
 
-    def anew(self, changed: set[Node]) -> None:
+    def restart_derived(self, changed: set[Node]) -> None:
         """Restart the first states under way that derive from these nodes."""
         above = ancestors if self.engine.shards is None else local_ancestors
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, BackfillReceiver):
-                continue  # the sender of the rows reports whether to ask again
+                continue  # the sender of the rows reports whether to request them again
             if (build is not None or n.stash is not None) and changed & set(above(n)):
                 if build is not None:
                     self._turns.remove(build)
                 if isinstance(build, Promotion) and not n.full:
-                    self.state(build.anew())
+                    self.state(build.restarted())
                     continue
                 if isinstance(build, Promotion):
                     n.indexes = build.indexes
@@ -288,14 +287,14 @@ class Backfills:
                 self.state(StateBackfill(n))
 
     # -------------------------------------------------------------- the graph has changed
-    def on_the_way(self) -> set[Node]:
-        """The nodes that states being filled, here or at other workers, derive from."""
+    def nodes_above_builds(self) -> set[Node]:
+        """The nodes that states being filled, at any worker, derive from."""
         filled = {s.node for s in self.states.values() if isinstance(s, StateBackfill) and s in self._begun()}
         used = {a for n in self.engine.graph.nodes if n in filled or n.stash is not None for a in local_ancestors(n)}
         return used.union(*(local_ancestors(s.node.parents[0]) for s in self.served))
 
-    def relaid(self, before: Mapping[Node, Lookups]) -> None:
-        """After a layout, drop builds that no node needs and decide which nodes take part in ticks. `before`: the
+    def adapt_to_layout(self, before: Mapping[Node, Lookups]) -> None:
+        """After a layout, drop builds that no node needs and decide which nodes ticks update. `before`: the
         former lookups of nodes in use and of nodes above a state being filled."""
         nodes = set(self.engine.graph.nodes)
         for n in [n for n in self.states if n not in nodes]:
@@ -303,7 +302,7 @@ class Backfills:
         for (base, columns), made in list(self.indexes.items()):
             if base not in nodes or (columns not in base.pulled and (base, columns) not in self.promised):
                 self._forget_index(made)
-        self.serve_no_more(lambda s: s.node in nodes)
+        self.stop_serving(lambda s: s.node in nodes)
         for state in self.states.values():
             if isinstance(state, StateBackfill | BackfillReceiver):
                 state.refit()
@@ -323,7 +322,7 @@ class Backfills:
             made.base, self.declared[made.table, made.columns] = None, made
             return
         if not others:
-            made.build.give_up()
+            made.build.abandon()
         self._turns.remove(made)
 
     def settle(self) -> None:
@@ -338,16 +337,16 @@ class Backfills:
                 own = build is not None and not _beside(build)
                 n.inert = n in self.dormant or (n.stash is None and (own or (new and self.waits(n))))
             n.live = n.live or not n.inert
-        asked = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
-        self._fed = {(n, cols) for n, cols in asked if (n, cols) in self._fed or self.feeds(n, cols)}
+        lookups = {(n, cols) for n in nodes if n.op.remote for cols in {(), *n.pulled}}
+        self._servable = {(n, cols) for n, cols in lookups if (n, cols) in self._servable or self.can_serve(n, cols)}
         for n in reversed(nodes):
             if not n.op.stateful:
-                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._wants, n.children)))
+                n.inert = n in self.dormant or (bool(n.children) and not any(map(self._uses_deltas, n.children)))
 
-    def _wants(self, below: tuple[Node, int]) -> bool:
+    def _uses_deltas(self, below: tuple[Node, int]) -> bool:
         """Whether a child uses the node's deltas. The child of an exchange may be at another worker."""
         child, _ = below
-        return self.feeds(child) if child.op.remote else not child.inert
+        return self.can_serve(child) if child.op.remote else not child.inert
 
     # -------------------------------------------------------------- building
     def __bool__(self) -> bool:
@@ -363,8 +362,8 @@ class Backfills:
             return False
         if not isinstance(build, StateBackfill) or build.begun:
             return True
-        whole = all(m.full or not m.parents for m in nearest(build.node))
-        return whole and not self.waits(build.node)
+        complete = all(m.full or not m.parents for m in nearest(build.node))
+        return complete and not self.waits(build.node)
 
     def sources(self) -> set[Node]:
         """The nodes whose output deltas `tick` needs."""
@@ -404,7 +403,7 @@ class Backfills:
     def _slice(self, build: Backfill) -> None:
         pace = Pace(self.engine.clock, self.engine.processor)
         if self._try(build, lambda: build.step(self.engine)):
-            self._whole(build)
+            self._completed(build)
         else:
             build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
 
@@ -412,12 +411,12 @@ class Backfills:
         engine = self.engine
         outer, engine.work = engine.work, RequestLimits()
         try:
-            whole = bool(step())
+            complete = bool(step())
             if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
                 nbytes = build.state.memory()
-                RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.what())
+                RequestLimits(state_bytes=self.state_bytes).grown(nbytes, build.describe())
                 if 0 < self.adhoc_bytes < nbytes and self._is_adhoc(build.node):
-                    raise adhoc_too_much(build.what(), self.adhoc_bytes)
+                    raise adhoc_too_much(build.describe(), self.adhoc_bytes)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
@@ -425,18 +424,18 @@ class Backfills:
         finally:
             engine.work = outer
         if build.error is not None and isinstance(build, BackfillSender):
-            self.serve_no_more(lambda s: s is not build)
+            self.stop_serving(lambda s: s is not build)
             build.fail(build.error)
-        return build.error is None and whole
+        return build.error is None and complete
 
     def _is_adhoc(self, node: Node) -> bool:
         """Whether only ad-hoc views derive from the node."""
         readers = [r for r in self.engine.readers.values() if node in ancestors(r)]
         return bool(readers) and all(r.op.adhoc for r in readers)
 
-    def _whole(self, build: Backfill) -> None:
-        if isinstance(build, BackfillSender):  # it may have been given up with its last piece
-            self.serve_no_more(lambda s: s is not build)
+    def _completed(self, build: Backfill) -> None:
+        if isinstance(build, BackfillSender):  # it may have been abandoned with its last chunk
+            self.stop_serving(lambda s: s is not build)
             return
         self._turns.remove(build)
         if isinstance(build, FitCheck):
@@ -453,12 +452,12 @@ class Backfills:
         if not _beside(build):
             self.settle()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
-                # a load rebuilt in place what the dormant nodes wait for, or the nodes above an exchange that must
-                # be full came into use only now
+                # a load rebuilt the states for which the dormant nodes wait, or the nodes above an exchange that
+                # must be full are in use only now
                 self._try(build, self.engine.relayout)
             return
         if isinstance(build, Promotion):
-            build.put()
+            build.install()
         self._try(build, self.engine.relayout)
         if build.error is not None:  # the nodes that wait for it cannot be built
             assert isinstance(build, Promotion | BackfillReceiver)
@@ -473,7 +472,7 @@ class Backfills:
         return ((n, s.state) for n, s in self.states.items()
                 if isinstance(s, Promotion | BackfillReceiver) and _beside(s) and s.state is not None)
 
-    # -------------------------------------------------------------- what is told of it
+    # -------------------------------------------------------------- reports
     def of_view(self, view: str) -> list[Backfill]:
         """The builds that a view waits for."""
         if self.engine.ready(view):
@@ -491,7 +490,7 @@ class Backfills:
         waits = "" if build.error is None else build.error.message
         if build.error is None and not self._can(build) and not (isinstance(build, BackfillReceiver) and build.passed):
             waits = "made by Spark" if isinstance(build, IndexBackfill) else "waits for what it derives from"
-        return BuildProgress(build.what(), done, max(done, total), waits, build.error is not None)
+        return BuildProgress(build.describe(), done, max(done, total), waits, build.error is not None)
 
 
 def _beside(build: Backfill | None) -> bool:

@@ -1,4 +1,4 @@
-"""The base of all builds, and what they use of the engine (`BackfillRuntime`)."""
+"""The base class of all builds, and the part of the engine that they use (`BackfillRuntime`)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from noria.dataflow.graph.graph import Graph
 from noria.dataflow.graph.nodes import GraphRuntime, Node, RemoteEvictions
 from noria.dataflow.graph.request_limits import Clock
 
-FIRST_ROWS = 16  # of a slice: each may meet many; then as many as take BUILD_SLICE_MS
+FIRST_ROWS = 16  # of a slice: each row may match many; later slices have as many as run for BUILD_SLICE_MS
 
 
 class RemoteSources(RemoteEvictions, Protocol):
     """The other workers, which send the rows of full exchanges."""
 
     def gather_all(self, node: Node) -> None:
-        """Ask for all rows of an exchange."""
+        """Request all rows of an exchange."""
 
 
 class BuildFailures(Protocol):
@@ -72,5 +72,5 @@ class Backfill:
         """Rows done, and rows in total."""
         raise NotImplementedError
 
-    def what(self) -> str:
+    def describe(self) -> str:
         raise NotImplementedError

@@ -1,11 +1,11 @@
 """The full state of an exchange, gathered from every worker.
 
-    at the worker that sends rows    `BackfillSender`: rows pass slice by slice (`scan.py`) and leave in pieces, one
-    asker each at the worker that owns them     `BackfillReceiver`: adds each piece to the state on arrival
+    at each worker that has rows    `BackfillSender`: rows pass slice by slice (`scan.py`); each slice is a chunk
+    at the worker that owns them    `BackfillReceiver`: adds each chunk to the state on arrival
 
-Keeps true: at every moment an asker has exactly what has passed at a worker. Deltas of passed rows are sent as
-pieces; after the last piece, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of the
-asker.
+Keeps true: at every moment a requester has exactly its rows that have passed at a worker. Deltas of passed rows are
+sent as chunks; after the last chunk, as the exchange's updates (rule R4). A worker is at most AHEAD slices ahead of
+the requester.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import State
 
 AHEAD = 4  # slices
-PIECE_ROWS = 16_384  # at most: the asker applies a whole piece in one step
+CHUNK_ROWS = 16_384  # at most: the requester applies a chunk in one step
 Counts = tuple[int, int]  # rows that have passed at a worker, and of how many
 
 
 class BackfillSender(ScanBackfill):
-    """The rows of this worker for an exchange at one asker, which may be itself.
+    """The rows of this worker for an exchange at one requester, which may be itself.
 
-    `ask`: the asker's number of the request. `ready`: whether it can begin. `give`: receives rows of which some
-    may be the asker's, whether the next ones must be asked for, and the progress. It returns False if none were
-    the asker's. `over`: called after the last rows. `fail`: called if no rows will be sent.
+    `number`: the requester's number of the request. `ready`: whether it can begin. `send`: called with rows, of which
+    some may be the requester's, whether the requester must request the next chunk, and the progress. It returns False
+    if none of the rows were the requester's. `over`: called after the last rows. `fail`: called if there are no rows.
     """
 
-    def __init__(self, node: Node, asker: int, ask: int, ready: Callable[[], bool],
-                 give: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
+    def __init__(self, node: Node, requester: int, number: int, ready: Callable[[], bool],
+                 send: Callable[[Batch, bool, Counts], bool], over: Callable[[], None],
                  fail: Callable[[SqlError], None]):
         super().__init__(node)
-        self.asker, self.ask = asker, ask
-        self.ahead = AHEAD  # slices that may be sent before the asker asks for one
-        self._ready, self._give, self._over, self.fail = ready, give, over, fail
+        self.requester, self.number = requester, number
+        self.ahead = AHEAD  # slices that may be sent before the requester requests one
+        self._ready, self._send, self._over, self.fail = ready, send, over, fail
         self._in_slice = False
 
     def can(self) -> bool:
@@ -53,24 +53,24 @@ class BackfillSender(ScanBackfill):
         assert self._top is not None
         for rows in engine.stream(self._top):  # output that exists without input rows
             if len(rows):
-                self._take(engine, rows)
+                self._receive(engine, rows)
 
     def step(self, engine: BackfillRuntime) -> bool:
-        self._in_slice, self.rows = True, min(self.rows, PIECE_ROWS)
+        self._in_slice, self.rows = True, min(self.rows, CHUNK_ROWS)
         try:
             return super().step(engine)
         finally:
             self._in_slice = False
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
-        if self._give(rows, self._in_slice, self.counts(engine)):
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
+        if self._send(rows, self._in_slice, self.counts(engine)):
             self.ahead -= self._in_slice
 
     def _finish(self, engine: BackfillRuntime) -> None:
         self._over()
 
-    def what(self) -> str:
-        return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.asker}"
+    def describe(self) -> str:
+        return f"rows of n{self.node.id}, {self.node.op.describe()}, for worker {self.requester}"
 
 
 class BackfillReceiver(Backfill):
@@ -101,7 +101,7 @@ class BackfillReceiver(Backfill):
         if self._shadow is not None and self.indexes is None:
             self._shadow.state, self._shadow.indexes = self.node.state, self.node.indexes
 
-    def anew(self, engine: BackfillRuntime) -> None:
+    def restart(self, engine: BackfillRuntime) -> None:
         """Drop the rows that have arrived and begin again."""
         if self._shadow is not None and self.indexes is None:
             self.node.op.forget(engine, self.node)
@@ -109,7 +109,7 @@ class BackfillReceiver(Backfill):
 
     def _begun(self, engine: BackfillRuntime) -> Node:
         n = self.node
-        self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, elsewhere=n.elsewhere)
+        self._shadow = shadow = Node(n.id, n.op, n.parents, fields=n.fields, full=True, all_remote=n.all_remote)
         if self.indexes is not None:
             shadow.indexes = self.indexes
             n.op.make_state(engine, shadow)
@@ -117,8 +117,8 @@ class BackfillReceiver(Backfill):
         n.op.begin(engine, shadow, 0, 0)
         return shadow
 
-    def take(self, engine: BackfillRuntime, rows: Batch) -> None:
-        """Add a piece, or an update from a worker whose last piece has arrived."""
+    def add(self, engine: BackfillRuntime, rows: Batch) -> None:
+        """Add a chunk, or an update from a worker whose last chunk has arrived."""
         shadow = self._shadow or self._begun(engine)
         shadow.op.tick(engine, shadow, [rows])
 
@@ -133,5 +133,5 @@ class BackfillReceiver(Backfill):
     def counts(self, engine: BackfillRuntime) -> Counts:
         return sum(done for done, _ in self.passed.values()), sum(of for _, of in self.passed.values())
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}, from all workers"

@@ -1,7 +1,7 @@
-"""Builds in slices of this worker's own states: first states, indexes of tables, and checks of new table
-definitions.
+"""Builds of this worker's own states, in slices: first states, indexes of tables, and checks of new table definitions.
 
-A first state is computed by the graph (`scan.py`) or from files of Spark.
+Keeps true: at the end of a build, its state equals the operator applied to all input rows and deltas. The graph
+computes a first state (`scan.py`), or Spark's files have the input rows. `Backfills` makes and runs the builds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StateBackfill(ScanBackfill):
         super()._begin(engine)
         n, top = self.node, self._top
         assert top is not None
-        shadow = Node(n.id, n.op, (top,), fields=n.fields, full=True, full_below=n.full_below, elsewhere=n.elsewhere)
+        shadow = Node(n.id, n.op, (top,), fields=n.fields, full=True, full_below=n.full_below, all_remote=n.all_remote)
         self._shadow = shadow
         self._state(engine, shadow)
         gates = [gate for _, gate in self._gates]
@@ -59,7 +59,7 @@ class StateBackfill(ScanBackfill):
     def _state(self, engine: BackfillRuntime, shadow: Node) -> None:
         self.refit()
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
         shadow = self._shadow
         assert shadow is not None
         if shadow.ranges:
@@ -70,7 +70,7 @@ class StateBackfill(ScanBackfill):
         assert self._shadow is not None
         self._shadow.op.finish(engine, self._shadow)
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}"
 
 
@@ -78,7 +78,7 @@ class Promotion(StateBackfill):
     """A full state that replaces a state in use: a partial one that must become full, or a full one that lacks an
     index.
 
-    It is built beside the state in use; `put` replaces that.
+    It is built beside the state in use; `install` replaces that.
     """
 
     def __init__(self, node: Node, indexes: list[Columns]):
@@ -92,10 +92,10 @@ class Promotion(StateBackfill):
         shadow.indexes = self.indexes
         shadow.op.make_state(engine, shadow)
 
-    def anew(self) -> Promotion:
+    def restarted(self) -> Promotion:
         return Promotion(self.node, self.indexes)
 
-    def put(self) -> None:
+    def install(self) -> None:
         """Make the built state the node's state; the node is full from now on."""
         assert self._shadow is not None
         n = self.node
@@ -142,7 +142,7 @@ class SparkBackfill(Backfill):
     def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self._done, self._done
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"first state of n{self.node.id}, {self.node.op.describe()}, computed by Spark"
 
 
@@ -161,7 +161,7 @@ class IndexBackfill(Backfill):
     def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self.build.done, self.build.total
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"index of table {self.table} by {', '.join(self.names)}"
 
 
@@ -178,7 +178,7 @@ class FitCheck(Backfill):
     def counts(self, engine: BackfillRuntime) -> tuple[int, int]:
         return self.fitting.done, self.fitting.total
 
-    def what(self) -> str:
+    def describe(self) -> str:
         return f"do the rows of table {self.table} fit its new definition"
 
 

@@ -1,7 +1,9 @@
-"""Sizes the next slice of a task so that it takes a given processor time, whatever else the machine does.
+"""Sizes the slices of a task: the next slice should use a fixed processor time, whatever else the machine does.
 
-Keeps true: a slice that other processes interrupted does not count as large. A slice that waits for a disk does,
-once it takes WAITING_TIMES as long as it should compute.
+Keeps true: a slice that other processes interrupted does not count as large. A slice that waits for a disk counts as
+large if it lasts WAITING_TIMES as long as it should compute.
+
+Make a `Pace` when a slice begins, and call `next_rows` when it ends.
 """
 
 from __future__ import annotations

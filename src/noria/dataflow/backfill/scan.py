@@ -1,11 +1,13 @@
-"""The scan that lets all input rows of a node pass one way in slices.
+"""A scan of all input rows of a node, in slices: the base class of builds that the graph computes.
 
 Gates (`ops/stateful/gate.py`) let the rows of the states above a node pass in slices. Each slice is a tick through
-copies of the stateless operators between, which also receive all deltas. So no snapshot is needed, and no backlog
-arises: at every moment the output equals the operators applied to the rows that have passed.
+copies of the stateless operators between, which also receive all deltas.
 
-One side of a join passes a gate, the larger one if the operator allows it. The other side is complete from the
-beginning; no row meets it before rows of the first side pass.
+Keeps true: at every moment the output equals the operators applied to the rows that have passed. So no snapshot is
+needed, and no backlog arises.
+
+Of a join, one side passes a gate: the larger one if the operator allows it. The other side is complete from the
+beginning, and no row is joined with it before rows of the first side pass.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from noria.dataflow.graph.nodes import Node, Operator, RowGate, SequentialRead
 
 
 class ScanBackfill(Backfill):
-    """A build through which all input rows of a node pass. Once begun, it takes part in every tick, after the
-    graph."""
+    """A build through which all input rows of a node pass. Once begun, every tick updates it after the graph."""
 
     def __init__(self, node: Node):
         super().__init__()
@@ -30,7 +31,7 @@ class ScanBackfill(Backfill):
         self._way: list[Node] = []  # copies of stateless nodes, and gates, in topological order
         self._gates: list[tuple[Node, RowGate]] = []
         self._ahead: list[SequentialRead] = []  # tables that may be read ahead
-        self._probed = False  # whether it is decided which of them are
+        self._probed = False  # whether `_ahead` has only tables that are read ahead
         self.sources: set[Node] = set()
 
     @property
@@ -40,7 +41,7 @@ class ScanBackfill(Backfill):
     def _begin(self, engine: BackfillRuntime) -> None:
         self._top = self._driven(engine, self.node.parents[0])
 
-    def _take(self, engine: BackfillRuntime, rows: Batch) -> None:
+    def _receive(self, engine: BackfillRuntime, rows: Batch) -> None:
         """Receive the output of a slice or a tick."""
         raise NotImplementedError
 
@@ -57,7 +58,7 @@ class ScanBackfill(Backfill):
             self._gates.append((node, gate))
             return node
         drivers = set(n.op.drivers() or range(len(n.parents)))
-        if n.op.drivers():  # the largest: what it looks up meets few rows
+        if n.op.drivers():  # the largest side: its rows look up few rows each
             drivers = {max(drivers, key=lambda port: _rows(engine, n.parents[port]))}
             self._may_read_ahead(n, min(drivers))
         copy = self._copied(n, n.op, tuple(self._driven(engine, p) if port in drivers else self._plain(p)
@@ -80,7 +81,7 @@ class ScanBackfill(Backfill):
             if passed < PROBED_ROWS:
                 return None
             total = sum(g.total(engine) for g in gates)
-            self._ahead = [a for a in self._ahead if a.worth_it(engine, passed, total)]
+            self._ahead = [a for a in self._ahead if a.is_cheaper(engine, passed, total)]
             self._probed = True
         return next((a for a in self._ahead if not a.over), None)
 
@@ -92,7 +93,7 @@ class ScanBackfill(Backfill):
         return self._copied(n, n.op, tuple(map(self._plain, n.parents)))
 
     def _copied(self, n: Node, op: Operator, parents: tuple[Node, ...]) -> Node:
-        node = Node(n.id, op, parents, fields=n.fields, full_below=True, elsewhere=n.elsewhere)
+        node = Node(n.id, op, parents, fields=n.fields, full_below=True, all_remote=n.all_remote)
         self._way.append(node)
         return node
 
@@ -108,7 +109,7 @@ class ScanBackfill(Backfill):
         assert self._top is not None
         delta = out.get(self._top)
         if delta is not None:
-            self._take(engine, delta)
+            self._receive(engine, delta)
 
     def step(self, engine: BackfillRuntime) -> bool:
         if not self.begun:

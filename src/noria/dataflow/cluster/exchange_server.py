@@ -1,7 +1,9 @@
-"""Serves the inputs of exchanges to other workers: rows under requested keys, or all rows in pieces.
+"""Serves the inputs of exchanges to other workers: rows under requested keys, or all rows in chunks.
 
-Keeps true: a request is answered when this worker can serve the states it derives from. If it misses rows of
-other workers, it runs again from the start when they have arrived. An error in it is reported to the asker.
+Keeps true: a request is answered when this worker can serve the states that its rows derive from. A request that
+misses rows of other workers runs again from the start when they have arrived. Its error is reported to the requester.
+
+Call `ExchangeServer.serve` with a received `RowsRequest`.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.messages.peer_messages import (
     EncodedRows,
     Message,
-    MorePieces,
-    RowsPiece,
+    MoreChunks,
+    RowsChunk,
     RowsReply,
     RowsRequest,
     packed,
@@ -68,12 +70,12 @@ class ExchangeRows:
 
 @dataclass(frozen=True)
 class LocalReplies:
-    """Handlers of this worker's answers to itself. `took`: the rows, or the last of them. `failed`: there are
-    none. `piece`: some of all rows, with the arguments of a `RowsPiece`, except that the exchange is left out."""
+    """Handlers of this worker's answers to itself. `received`: the rows, or the last of them. `failed`: why there are
+    none. `chunk`: some of all rows, with the arguments of a `RowsChunk`, except that the exchange is left out."""
 
-    took: Callable[[int, Batch], None]
+    received: Callable[[int, Batch], None]
     failed: Callable[[int, SqlError], None]
-    piece: Callable[[int, int, Batch, bool, Counts], None]
+    chunk: Callable[[int, int, Batch, bool, Counts], None]
 
 
 class ExchangeServer:
@@ -85,107 +87,111 @@ class ExchangeServer:
         self._engine, self._worker, self._values, self._send = engine, worker, values, send
         self._waiting, self._mine = waiting, mine
 
-    def serve(self, asker: int, r: RowsRequest) -> None:
+    def serve(self, requester: int, r: RowsRequest) -> None:
         """Answer a request, or park it and run it again from the start."""
         node = self._values.node(r.node)
         if node is None:
             return
         if not r.cols:
-            self.serve_all(asker, node, r.ask)
+            self.serve_all(requester, node, r.number)
             return
         keys = self._values.unpacked(r.keys, [node.fields[c] for c in r.cols]).columns
-        self.serve_keys(asker, node, r.cols, self._values.keys(node, r.cols, keys), r.ask)
+        self.serve_keys(requester, node, r.cols, self._values.keys(node, r.cols, keys), r.number)
 
     # -------------------------------------------------------------- rows under keys
-    def serve_keys(self, asker: int, node: Node, cols: Columns, keys: Codes, ask: int) -> None:
+    def serve_keys(self, requester: int, node: Node, cols: Columns, keys: Codes, number: int) -> None:
         """Answer a request for rows under distinct, folded keys."""
         def can() -> bool:  # a dormant node may pull by these columns
             builds = self._engine.builds
-            feeds = builds.feeds(node, cols) and (asks_by(node, cols) or not builds.dormant)
-            return feeds or failed_above(self._engine, node) is not None
+            served = builds.can_serve(node, cols) and (gathers_by(node, cols) or not builds.dormant)
+            return served or failed_above(self._engine, node) is not None
 
         if not can():
-            self._waiting.park(can, lambda: self.serve_keys(asker, node, cols, keys, ask), asker, held=lambda: keys)
+            self._waiting.park(can, lambda: self.serve_keys(requester, node, cols, keys, number), requester,
+                               held=lambda: keys)
             return
         if (error := failed_above(self._engine, node)) is not None:
-            self._refuse(asker, node, ask, error)
+            self._refuse(requester, node, number, error)
             return
-        if not asks_by(node, cols):
-            return  # the asker will not ask either, once it has this layout
+        if not gathers_by(node, cols):
+            return  # the requester drops its request, too, once it has this layout
         try:
-            self._answer(asker, node, ask, lambda: self._engine.fetch(node.parents[0], cols, keys, MissMode.FILL)[0])
+            self._answer(requester, node, number,
+                         lambda: self._engine.fetch(node.parents[0], cols, keys, MissMode.FILL)[0])
         except RemoteRowsNeeded as r:
-            self._waiting.wait(r, (asker, ask), lambda: self.serve_keys(asker, node, cols, keys, ask),
-                               partial(self._refuse, asker, node, ask), asker, held=lambda: keys)
+            self._waiting.wait(r, (requester, number), lambda: self.serve_keys(requester, node, cols, keys, number),
+                               partial(self._refuse, requester, node, number), requester, held=lambda: keys)
 
-    def _answer(self, asker: int, node: Node, ask: int, find: Callable[[], Batch]) -> None:
+    def _answer(self, requester: int, node: Node, number: int, find: Callable[[], Batch]) -> None:
         try:
             rows = find()
         except SqlError as error:
-            self._refuse(asker, node, ask, error)
+            self._refuse(requester, node, number, error)
         except (InvariantViolation, StoreBroken, RemoteRowsNeeded, LongLookup):
             raise
         except Exception as bug:
-            if self._engine.builds.unforeseen is None:
+            if self._engine.builds.on_defect is None:
                 raise
             self._engine.forget_partial(ancestors(node))
-            self._refuse(asker, node, ask, self._engine.builds.unforeseen(bug))
+            self._refuse(requester, node, number, self._engine.builds.on_defect(bug))
         else:
-            self._give(asker, node, ask, rows)
+            self._send_rows(requester, node, number, rows)
 
-    def _refuse(self, asker: int, node: Node, ask: int, error: SqlError) -> None:
-        if asker == self._worker:
-            self._mine.failed(ask, error)
+    def _refuse(self, requester: int, node: Node, number: int, error: SqlError) -> None:
+        if requester == self._worker:
+            self._mine.failed(number, error)
         else:
-            self._send(asker, RowsReply(node.id, ask, None, error))
+            self._send(requester, RowsReply(node.id, number, None, error))
 
-    def _give(self, asker: int, node: Node, ask: int, rows: Batch) -> None:
-        rows = rows.where(self._values.owners(node, rows.columns) == asker)
-        if asker == self._worker:
-            self._mine.took(ask, rows)
+    def _send_rows(self, requester: int, node: Node, number: int, rows: Batch) -> None:
+        rows = rows.where(self._values.owners(node, rows.columns) == requester)
+        if requester == self._worker:
+            self._mine.received(number, rows)
         else:
-            self._send(asker, RowsReply(node.id, ask, self._values.packed(rows, node.fields)))
+            self._send(requester, RowsReply(node.id, number, self._values.packed(rows, node.fields)))
 
     # -------------------------------------------------------------- all rows
-    def serve_all(self, asker: int, node: Node, ask: int) -> None:
-        """Send all rows in pieces, once all states that the exchange derives from are whole here."""
+    def serve_all(self, requester: int, node: Node, number: int) -> None:
+        """Send all rows in chunks, once all states that the exchange derives from are complete at this worker."""
         self._engine.builds.serve(BackfillSender(
-            node, asker, ask, partial(_is_whole, self._engine, node), partial(self._give_piece, asker, node, ask),
-            partial(self._give, asker, node, ask, Batch.empty(node.width)), partial(self._refuse, asker, node, ask)))
+            node, requester, number, partial(_is_complete, self._engine, node),
+            partial(self._send_chunk, requester, node, number),
+            partial(self._send_rows, requester, node, number, Batch.empty(node.width)),
+            partial(self._refuse, requester, node, number)))
 
-    def _give_piece(self, asker: int, node: Node, ask: int, rows: Batch, more: bool, passed: Counts) -> bool:
-        """Send the asker's rows among these. Returns False if there are none."""
-        rows = rows.where(self._values.owners(node, rows.columns) == asker)
-        if len(rows) and asker != self._worker:
-            self._send(asker, RowsPiece(node.id, ask, self._values.packed(rows, node.fields), more, passed))
+    def _send_chunk(self, requester: int, node: Node, number: int, rows: Batch, more: bool, passed: Counts) -> bool:
+        """Send the requester's rows among these. Returns False if there are none."""
+        rows = rows.where(self._values.owners(node, rows.columns) == requester)
+        if len(rows) and requester != self._worker:
+            self._send(requester, RowsChunk(node.id, number, self._values.packed(rows, node.fields), more, passed))
         elif len(rows):
-            self._mine.piece(asker, ask, rows, more, passed)
+            self._mine.chunk(requester, number, rows, more, passed)
         return len(rows) > 0
 
-    def more(self, asker: int, m: MorePieces) -> None:
-        """Let more pieces pass for an asker that has used one; stop if it wants no more (`pieces` is 0)."""
+    def more(self, requester: int, m: MoreChunks) -> None:
+        """Let more chunks pass for a requester that has used one; stop if it accepts no more (`chunks` is 0)."""
         builds = self._engine.builds
         for s in builds.served:
-            if (s.asker, s.ask) == (asker, m.ask):
-                s.ahead += m.pieces
-        if not m.pieces:
-            builds.serve_no_more(lambda s: (s.asker, s.ask) != (asker, m.ask))
+            if (s.requester, s.number) == (requester, m.number):
+                s.ahead += m.chunks
+        if not m.chunks:
+            builds.stop_serving(lambda s: (s.requester, s.number) != (requester, m.number))
 
     def lost(self, worker: int) -> None:
         """Drop the requests for all rows of a lost worker."""
-        self._engine.builds.serve_no_more(lambda s: s.asker != worker)
+        self._engine.builds.stop_serving(lambda s: s.requester != worker)
 
     def loaded(self, stale: list[Node]) -> None:
-        """Drop requests for all rows of these exchanges after a bulk load. The askers receive `TableLoaded` and ask
-        again."""
-        self._engine.builds.serve_no_more(lambda s: s.node not in stale)
+        """Drop requests for all rows of these exchanges after a bulk load. The requesters receive `TableLoaded` and
+        send their requests again."""
+        self._engine.builds.stop_serving(lambda s: s.node not in stale)
 
 
-def _is_whole(engine: Engine, node: Node) -> bool:
-    """Whether all states of the exchange's input are full here. SqlError if one failed."""
+def _is_complete(engine: Engine, node: Node) -> bool:
+    """Whether all states of the exchange's input are full at this worker. SqlError if one failed."""
     if (error := failed_above(engine, node)) is not None:
         raise error
-    return engine.builds.feeds(node) and all(
+    return engine.builds.can_serve(node) and all(
         n.full or not n.parents or not n.op.stateful for n in local_ancestors(node.parents[0]))
 
 
@@ -195,6 +201,6 @@ def failed_above(engine: Engine, exchange: Node) -> SqlError | None:
     return next((failed[n] for n in local_ancestors(exchange.parents[0]) if n in failed), None) if failed else None
 
 
-def asks_by(node: Node, cols: Columns) -> bool:
+def gathers_by(node: Node, cols: Columns) -> bool:
     """Whether the exchange gathers keys of these columns."""
     return not node.full and cols in node.pulled

@@ -1,15 +1,15 @@
-"""One of several workers: sends rows to the others, requests rows from them, and parks requests until they answer
-(section 6.2). Rules R1 to R19 are in docs/design/invariants.md. All messages between two workers are in one
-order. A tick applies updates; every other message is handled alone, between ticks.
+"""The exchanges of one of several workers (section 6.2): sends rows to their owners, and requests rows of others.
+
+All messages between two workers are in one order. A tick applies updates; every other message is handled alone,
+between ticks. Rules R1 to R19 are in docs/design/invariants.md.
 
 Keeps true, for each key that is gathered at an exchange (R4, R5):
-* The key is filled when every worker asked has sent its piece.
-* An update from a worker that has sent its piece joins the piece. Otherwise it is dropped: the piece will contain
-  it.
-* An eviction from a worker that has sent its piece makes the piece void, and the key is requested again.
+* The key is filled when all requested workers have answered.
+* An update from a worker that has answered is added to its answer. An update from another worker is dropped: the
+  answer will contain it.
+* An eviction from a worker that has answered makes its answer void, and the key is requested again.
 
-A request that misses rows of other workers ends with `RemoteRowsNeeded`. It runs again from the start when they have
-arrived.
+Call `split` for a delta and `gather` for missing keys. A request runs again when its rows have arrived.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
 from noria.dataflow.cluster import pending
-from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, asks_by
+from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, gathers_by
 from noria.dataflow.cluster.found_keys import FoundKeys
 from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, asked_of, end
+from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, end, workers_of
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph import eviction, layout
@@ -40,8 +40,8 @@ from noria.dataflow.messages.peer_messages import (
     ExchangesBroken,
     HoldEviction,
     Message,
-    MorePieces,
-    RowsPiece,
+    MoreChunks,
+    RowsChunk,
     RowsReply,
     RowsRequest,
     TableLoaded,
@@ -62,19 +62,19 @@ class Exchanges:
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
         self._gathers = pending.PendingGathers()
-        self._asks: dict[int, GatherRequest] = {}
-        self._next_ask = incarnation << 40
+        self._requests: dict[int, GatherRequest] = {}
+        self._next_request = incarnation << 40
         self.waiting = pending.PendingRequests()
         self._values = ExchangeRows(engine, workers)
-        self.giving = ExchangeServer(engine, worker, self._values, send, self.waiting,
-                             LocalReplies(self._take, self._failed, self._piece))
+        self.server = ExchangeServer(engine, worker, self._values, send, self.waiting,
+                                     LocalReplies(self._rows_arrived, self._failed, self._chunk_arrived))
         self._thin: list[Node] = []
         self._in_tick = False
         self._void_often: set[Gather] = set()  # gatherings whose answers were void more than MOST_WAITS times
-        self.keeping: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
+        self.holding_for: set[int] = set()  # workers for whose requests nothing is evicted for lack of memory
         self.found_keys = FoundKeys(engine, worker, workers, send)
         others = [w for w in range(workers) if w != worker]
-        self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.lost_nothing)
+        self.marks = FrontierRequests(others, send, self.waiting.park, incarnation << 40, self.has_all_rows)
 
     @contextmanager
     def ticking(self) -> Iterator[None]:
@@ -86,8 +86,7 @@ class Exchanges:
             self._in_tick = False
 
     def split(self, node: Node, rows: Batch) -> Batch:
-        """Split an exchange's input delta of this worker: sends rows to their owners and returns those owned
-        here."""
+        """Send the rows of an exchange's input delta to their owners. Returns the rows that this worker owns."""
         whose = self._values.owners(node, rows.columns)
         for w in range(self.workers):
             if w != self.worker and len(mine := rows.where(whose == w)):
@@ -112,10 +111,10 @@ class Exchanges:
         return any(worker in g.lost for g in self._gathers.of(node, ()))
 
     def join(self, sender: int, node: Node, rows: Batch) -> None:
-        """Add rows to the pieces of gatherings that the sender has answered already."""
+        """Add rows to the sender's answers to gatherings."""
         for g in self._gathers.of(node, ()):
             if sender in g.answered and g.answered[sender].all():
-                self._came(g, sender, rows)
+                self._add_rows(g, sender, rows)
         for cols in self._gathers.indexes(node):
             have = self._values.keys(node, cols, rows.columns[list(cols)])
             late: dict[Gather, list[int]] = {}
@@ -123,7 +122,7 @@ class Exchanges:
                 if at is not None and sender in at[0].answered and at[0].answered[sender][at[1]]:
                     late.setdefault(at[0], []).append(row)
             for g, some in late.items():
-                g.pieces[sender].append(rows.take(np.array(some, np.int64)))
+                g.received[sender].append(rows.take(np.array(some, np.int64)))
 
     def gathers(self) -> Iterator[Gather]:
         """All gatherings under way."""
@@ -151,142 +150,143 @@ class Exchanges:
             raise RemoteRowsNeeded(tuple(waits))
 
     def gather_all(self, node: Node) -> None:
-        """Request all rows of an exchange that are owned here, for its first full state; calls `Backfills.gathered`
+        """Request all rows of an exchange that this worker owns, for its first full state; calls `Backfills.gathered`
         at the end."""
         for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
-            self._give_up(g)
-        self._engine.builds.gathers_anew(node)
+            self._abandon(g)
+        self._engine.builds.restart_gathering(node)
         self._begin(node, (), NO_KEY)
 
     def gather_anew(self, node: Node) -> None:
         """`gather_all` for an exchange whose full state was dropped; gatherings that would have updated it end."""
         for g in [g for g in self._gathers.of(node, ()) if g.lost]:
-            self._give_up(g)
+            self._abandon(g)
         self.gather_all(node)
 
     def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
-        wanted = self._asked_of(node, cols, keys)
+        requested = self._workers_of(node, cols, keys)
         none = np.zeros(keys.shape[1], np.bool_)
-        g = Gather(node, cols, keys, wanted, {w: none.copy() for w in wanted})
+        g = Gather(node, cols, keys, requested, {w: none.copy() for w in requested})
         self._gathers.add(g)
-        if not wanted:
+        if not requested:
             self.waiting.park(lambda: True, lambda: None if g.over else self._release(g))
         try:
-            for w, mask in sorted(wanted.items(), key=lambda item: item[0] != self.worker):
-                self._ask(g, w, mask)
+            for w, mask in sorted(requested.items(), key=lambda item: item[0] != self.worker):
+                self._request(g, w, mask)
                 if g.error is not None:
                     raise g.error
-        except LongLookup:  # in this worker's own piece, so no worker was asked yet; the request runs again
-            self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
+        except LongLookup:  # in this worker's own answer, so nothing was requested of others; the request runs again
+            self._requests = {number: request for number, request in self._requests.items() if request.gather is not g}
             self._end(g)
             raise
         return g
 
-    def _asked_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
-        """Which workers to ask for which keys."""
-        return asked_of(self._engine.symbols, self.workers, node, cols, keys)
+    def _workers_of(self, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+        """Which workers may have rows of which keys."""
+        return workers_of(self._engine.symbols, self.workers, node, cols, keys)
 
-    def _ask(self, g: Gather, worker: int, keys: Mask) -> None:
-        self._next_ask += 1
-        ask = self._next_ask
-        self._asks[ask] = GatherRequest(g, worker, keys)
-        asked = np.ascontiguousarray(g.keys[:, keys])
+    def _request(self, g: Gather, worker: int, keys: Mask) -> None:
+        self._next_request += 1
+        number = self._next_request
+        self._requests[number] = GatherRequest(g, worker, keys)
+        some = np.ascontiguousarray(g.keys[:, keys])
         if worker == self.worker and not g.cols:
-            self.giving.serve_all(worker, g.node, ask)
+            self.server.serve_all(worker, g.node, number)
         elif worker == self.worker:
-            self.giving.serve_keys(worker, g.node, g.cols, asked, ask)
+            self.server.serve_keys(worker, g.node, g.cols, some, number)
         else:
             fields = [g.node.fields[c] for c in g.cols]
-            self._send(worker, RowsRequest(g.node.id, g.cols, self._values.packed(Batch.of(asked), fields), ask))
+            self._send(worker, RowsRequest(g.node.id, g.cols, self._values.packed(Batch.of(some), fields), number))
 
-    def piece(self, sender: int, p: RowsPiece) -> None:
+    def chunk_arrived(self, sender: int, p: RowsChunk) -> None:
         node = self._values.node(p.node)
         if node is None:
-            self._send(sender, MorePieces(p.ask, 0))
+            self._send(sender, MoreChunks(p.number, 0))
         else:
-            self._piece(sender, p.ask, self._values.unpacked(p.rows, node.fields), p.more, p.passed)
+            self._chunk_arrived(sender, p.number, self._values.unpacked(p.rows, node.fields), p.more, p.passed)
 
-    def _piece(self, sender: int, number: int, rows: Batch, more: bool, passed: Counts) -> None:
-        ask = self._asks.get(number)
-        wanted = ask is not None and self._came(ask.gather, sender, rows)
-        if ask is not None and wanted and not ask.gather.lost:
-            self._engine.builds.passed(ask.gather.node, sender, passed)
-        if not wanted or more:
-            answer = MorePieces(number, int(wanted))
-            self.giving.more(sender, answer) if sender == self.worker else self._send(sender, answer)
+    def _chunk_arrived(self, sender: int, number: int, rows: Batch, more: bool, passed: Counts) -> None:
+        request = self._requests.get(number)
+        accepted = request is not None and self._add_rows(request.gather, sender, rows)
+        if request is not None and accepted and not request.gather.lost:
+            self._engine.builds.passed(request.gather.node, sender, passed)
+        if not accepted or more:
+            answer = MoreChunks(number, int(accepted))
+            self.server.more(sender, answer) if sender == self.worker else self._send(sender, answer)
 
-    def _came(self, g: Gather, sender: int, rows: Batch) -> bool:
-        """Add some of all rows of an exchange. Returns whether more are wanted."""
+    def _add_rows(self, g: Gather, sender: int, rows: Batch) -> bool:
+        """Add some of all rows of an exchange. Returns whether it accepts more."""
         if g.lost:
-            g.pieces[sender].append(rows)
+            g.received[sender].append(rows)
             return True
-        wanted = self._engine.builds.arrived(g.node, rows)
-        if not wanted:
-            self._give_up(g)
-        return wanted
+        accepted = self._engine.builds.arrived(g.node, rows)
+        if not accepted:
+            self._abandon(g)
+        return accepted
 
-    def _give_up(self, g: Gather) -> None:
-        self._asks = {number: ask for number, ask in self._asks.items() if ask.gather is not g}
+    def _abandon(self, g: Gather) -> None:
+        self._requests = {number: request for number, request in self._requests.items() if request.gather is not g}
         self._end(g)
 
     def answered(self, a: RowsReply) -> None:
         if a.rows is None:
             assert a.error is not None
-            self._failed(a.ask, a.error)
+            self._failed(a.number, a.error)
         elif (node := self._values.node(a.node)) is not None:
-            self._take(a.ask, self._values.unpacked(a.rows, node.fields))
+            self._rows_arrived(a.number, self._values.unpacked(a.rows, node.fields))
 
     def _failed(self, number: int, error: SqlError) -> None:
         """Fail a gathering and all requests that wait for it."""
-        ask = self._asks.pop(number, None)
-        if ask is None:
+        request = self._requests.pop(number, None)
+        if request is None:
             return
-        g = ask.gather
+        g = request.gather
         g.error = error
         if g.lost:  # its rows are stale and cannot be updated
-            self._give_up(g)
+            self._abandon(g)
             self._engine.outages.fail(g.node, error)
             return
-        self._give_up(g)
+        self._abandon(g)
         if not g.cols:
             self._engine.builds.not_gathered(g.node, error)
 
-    def _take(self, number: int, rows: Batch) -> None:
-        ask = self._asks.pop(number, None)
-        if ask is None:
+    def _rows_arrived(self, number: int, rows: Batch) -> None:
+        request = self._requests.pop(number, None)
+        if request is None:
             return  # the gathering has ended
-        g = ask.gather
-        g.answered[ask.worker] |= ask.keys
+        g = request.gather
+        g.answered[request.worker] |= request.keys
         if len(rows):
-            g.pieces[ask.worker].append(rows)
-        if g.whole():
+            g.received[request.worker].append(rows)
+        if g.complete():
             self._release(g)
 
     def _release(self, g: Gather) -> None:
         if not g.cols and not g.lost and any(other.lost for other in self._gathers.of(g.node, ())):
-            return  # it will replace a stale state: that one's difference must go below first
+            return  # it will replace a stale state, whose difference must be applied first
         self._end(g)
         if not g.cols and not g.lost:
             self._engine.builds.gathered(g.node)
             return
-        rows = netted(concat([b for pieces in g.pieces.values() for b in pieces], g.node.width))
+        rows = netted(concat([b for batches in g.received.values() for b in batches], g.node.width))
         if len(rows) and int(rows.weights.min()) < 0:
             raise InvariantViolation("NO-SPURIOUS", f"{g.node}: negative rows were gathered for {g.cols}: {rows}")
         if not g.cols:
             stored = g.node.stored.rows()
             self._engine.tick({}, {g.node: netted(concat([rows, stored.negated()], g.node.width))})
-            for other in [o for o in self._gathers.of(g.node, ()) if o.whole()]:
+            for other in [o for o in self._gathers.of(g.node, ()) if o.complete()]:
                 self._release(other)
             return
         g.node.op.fill(self._engine, g.node, g.cols, g.keys, rows)
-        self._engine.note("fills", g.node, g.cols, g.keys, lambda: f" from {len(rows)} rows of {len(g.wanted)} workers")
+        self._engine.note("fills", g.node, g.cols, g.keys,
+                          lambda: f" from {len(rows)} rows of {len(g.requested)} workers")
 
     def _end(self, g: Gather) -> None:
         self._void_often.discard(g)
         self._gathers.remove(g)
         end(g)
 
-    def relaid(self) -> None:
+    def adapt_to_layout(self) -> None:
         """After a layout, end gatherings for indexes that no longer exist."""
         nodes = self._engine.graph.nodes
         self._values.nodes = {n.id: n for n in nodes if n.op.remote}
@@ -296,9 +296,9 @@ class Exchanges:
                 self._evict_below(n)
         self._thin = [n for n in nodes if n.thin]
         for g in list(self._gathers):
-            if g.node not in nodes or (g.cols and not asks_by(g.node, g.cols)):
+            if g.node not in nodes or (g.cols and not gathers_by(g.node, g.cols)):
                 self._end(g)
-        self._asks = {number: ask for number, ask in self._asks.items() if not ask.gather.over}
+        self._requests = {number: request for number, request in self._requests.items() if not request.gather.over}
 
     # -------------------------------------------------------------- evictions
     def evict(self, node: Node, cols: Columns, p: KeyPattern) -> None:
@@ -351,27 +351,27 @@ class Exchanges:
             self._void_often.add(g)
         void = np.ascontiguousarray(g.keys[:, keys])
         kept = []
-        for rows in g.pieces[worker]:
+        for rows in g.received[worker]:
             stay = np.ones(len(rows), np.bool_)
             stay[probe.pairs(self._values.keys(g.node, g.cols, rows.columns[list(g.cols)]), void)[0]] = False
             kept.append(rows.where(stay))
-        g.pieces[worker] = kept
-        self._ask_again(g, worker, keys)
+        g.received[worker] = kept
+        self._request_again(g, worker, keys)
 
-    def _ask_again(self, g: Gather, worker: int, keys: Mask) -> None:
+    def _request_again(self, g: Gather, worker: int, keys: Mask) -> None:
         if worker == self.worker:  # possibly during a walk, which must end first (R2)
-            self.waiting.park(lambda: True, partial(self._ask_own, g, keys), worker)
+            self.waiting.park(lambda: True, partial(self._request_own, g, keys), worker)
         else:
-            self._ask(g, worker, keys)
+            self._request(g, worker, keys)
 
-    def _ask_own(self, g: Gather, keys: Mask) -> None:
+    def _request_own(self, g: Gather, keys: Mask) -> None:
         """Request those keys from this worker that it has not answered and that are not under way."""
         keys = keys & ~g.answered[self.worker]
-        for ask in self._asks.values():
-            if ask.gather is g and ask.worker == self.worker:
-                keys = keys & ~ask.keys
+        for request in self._requests.values():
+            if request.gather is g and request.worker == self.worker:
+                keys = keys & ~request.keys
         if keys.any() and not g.over:
-            self._ask(g, self.worker, keys)
+            self._request(g, self.worker, keys)
 
     # -------------------------------------------------------------- another worker was lost
     def lost(self, worker: int) -> None:
@@ -380,32 +380,32 @@ class Exchanges:
         its own dropped."""
         self.waiting.lost(worker)
         self.marks.lost(worker)
-        self.giving.lost(worker)
-        self.keeping.discard(worker)
-        if self.worker in self.keeping:
+        self.server.lost(worker)
+        self.holding_for.discard(worker)
+        if self.worker in self.holding_for:
             self._send(worker, HoldEviction(True))
-        self._doubt(worker, [n for n in self._engine.graph.nodes if n.op.remote])
+        self._renew(worker, [n for n in self._engine.graph.nodes if n.op.remote])
 
-    def load(self, table: str) -> None:
+    def report_load(self, table: str) -> None:
         """Report to all workers that this worker's rows of the table changed on disk. The caller has renewed
         states that derive from them without an exchange."""
         for w in range(self.workers):
             if w != self.worker:
                 self._send(w, TableLoaded(table))
-        self.giving.loaded(self._derived(table))
+        self.server.loaded(self._derived(table))
         self.loaded(self.worker, table)
 
     def loaded(self, worker: int, table: str) -> None:
         """Renew exchanges that derive from a table, whose rows at a worker changed on disk, as if it had been
         lost (R19)."""
-        self._doubt(worker, self._derived(table))
+        self._renew(worker, self._derived(table))
 
-    def broke(self, raised: set[Node]) -> None:
+    def report_broken(self, raised: set[Node]) -> None:
         """After operators of this worker raised in a tick: all workers gather their output again."""
         self._gathered_again([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
                               and not raised.isdisjoint(ancestors(n))])
 
-    def made_again(self, nodes: set[Node]) -> None:
+    def recreated(self, nodes: set[Node]) -> None:
         """Gather again what derives from nodes that were removed and added again, empty: they missed writes."""
         exchanges = [n for n in self._engine.graph.nodes if n.op.remote]
         self._gathered_again([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
@@ -415,33 +415,33 @@ class Exchanges:
         for w in range(self.workers) if stale else ():
             if w != self.worker:
                 self._send(w, ExchangesBroken(tuple([n.id for n in stale])))
-        self.giving.loaded(stale)
-        self._doubt(self.worker, stale)
+        self.server.loaded(stale)
+        self._renew(self.worker, stale)
 
     def broken(self, worker: int, b: ExchangesBroken) -> None:
-        """Handle a `ExchangesBroken` of another worker (see `broke`)."""
+        """Handle a `ExchangesBroken` of another worker (see `report_broken`)."""
         stale = [self._values.node(number) for number in b.exchanges]
-        self._doubt(worker, [n for n in stale if n is not None])
+        self._renew(worker, [n for n in stale if n is not None])
 
     def _derived(self, table: str) -> list[Node]:
         """The exchanges that derive from a table."""
         bases = set(self._engine.bases.get(table, ()))
         return [n for n in self._engine.graph.nodes if n.op.remote and bases & set(ancestors(n))]
 
-    def _doubt(self, worker: int, exchanges: Sequence[Node]) -> None:
+    def _renew(self, worker: int, exchanges: Sequence[Node]) -> None:
         """Gather or evict a worker's rows of these exchanges, which may be stale."""
         stale = set(exchanges)
-        self._asks = {number: ask for number, ask in self._asks.items()
-                      if ask.worker != worker or ask.gather.node not in stale}
-        for g in [g for g in self._gathers if worker in g.wanted and g.node in stale]:
+        self._requests = {number: request for number, request in self._requests.items()
+                          if request.worker != worker or request.gather.node not in stale}
+        for g in [g for g in self._gathers if worker in g.requested and g.node in stale]:
             if not g.cols and not g.lost:
                 self.gather_all(g.node)
                 continue
             g.answered[worker][:] = False
-            g.pieces[worker] = []
+            g.received[worker] = []
             if not g.cols:
                 g.lost.add(worker)
-            self._ask_again(g, worker, g.wanted[worker])
+            self._request_again(g, worker, g.requested[worker])
         for n in exchanges:
             if n.full and n.live and not n.inert:
                 self._gather_again(n, worker)
@@ -451,12 +451,12 @@ class Exchanges:
                 if n.thin:
                     self._evict_below(n)
 
-    def lost_nothing(self) -> bool:
+    def has_all_rows(self) -> bool:
         """Whether no full state lacks rows of a worker that was lost or loaded rows."""
         return not any(g.lost for g in self._gathers.of_all_rows())
 
     def _gather_again(self, node: Node, worker: int) -> None:
-        if self._stale_of(worker, node) or worker not in self._asked_of(node, (), NO_KEY):
+        if self._stale_of(worker, node) or worker not in self._workers_of(node, (), NO_KEY):
             return
         self._begin(node, (), NO_KEY).lost.add(worker)
 
@@ -470,31 +470,31 @@ class Exchanges:
     def _evict_from(self, worker: int, node: Node, cols: Columns) -> None:
         """Evict the keys of an index that may have rows of this worker."""
         keys = node.stored.present(cols)
-        theirs = self._asked_of(node, cols, keys).get(worker)
+        theirs = self._workers_of(node, cols, keys).get(worker)
         if theirs is not None and keys.shape[1]:
             eviction.evict(self._engine, node, cols, np.ascontiguousarray(keys[:, theirs]))
 
-    # -------------------------------------------------------------- what waits
-    def kept_for(self, worker: int, keep: bool) -> None:
+    # -------------------------------------------------------------- waiting requests
+    def hold_eviction(self, worker: int, hold: bool) -> None:
         """Protect keys from eviction, or stop that, for a worker whose request loses them repeatedly (see
         `HoldEviction`)."""
-        if keep:
-            self.keeping.add(worker)
+        if hold:
+            self.holding_for.add(worker)
         else:
-            self.keeping.discard(worker)
+            self.holding_for.discard(worker)
 
     def settle(self) -> None:
         """Run the requests again that need not wait any more, oldest first."""
         self.waiting.settle()
-        keep = self.waiting.goes_round() or bool(self._void_often)
-        if keep != (self.worker in self.keeping):
-            self.kept_for(self.worker, keep)
+        hold = self.waiting.waits_too_often() or bool(self._void_often)
+        if hold != (self.worker in self.holding_for):
+            self.hold_eviction(self.worker, hold)
             for w in range(self.workers):
                 if w != self.worker:
-                    self._send(w, HoldEviction(keep))
+                    self._send(w, HoldEviction(hold))
         for n in () if self.waiting else self._thin:
             for cols in n.op.presence(n) if n.state is not None else ():
                 n.stored.evict(cols, n.stored.present(cols))
 
     def idle(self) -> bool:
-        return not (self.waiting or self._gathers or self._asks) and self.marks.idle()
+        return not (self.waiting or self._gathers or self._requests) and self.marks.idle()

@@ -1,11 +1,12 @@
-"""The channels of a worker to its peers: makes ticks and answers of received messages, and collects messages to
-send.
+"""The channels of a worker to its peers: handles received messages by ticks and answers, and collects messages to send.
 
 Keeps true: the messages of one worker are handled in the order in which it sent them. Adjacent updates become one
 tick; every other message is handled alone (rule R1).
 
 A message of a later program version waits until this worker has that version, and so do all later messages of its
 sender (DESIGN section 7). A message for a dropped node is ignored.
+
+Call `receive` with received messages, and send the messages of `outgoing` after each step.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from noria.dataflow.messages.peer_messages import (
     Marker,
     MarkerReply,
     Message,
-    MorePieces,
-    RowsPiece,
+    MoreChunks,
+    RowsChunk,
     RowsReply,
     RowsRequest,
     TableLoaded,
@@ -53,7 +54,7 @@ NOBODY = 0  # the request number of a `MarkerReply` that answers no mark
 
 
 class Peers:
-    """This worker's end of all channels. `version`: of the program here. `sent`: the number of messages sent in
+    """This worker's end of all channels. `version`: of this worker's program. `sent`: the number of messages sent in
     this life; message numbers increase through all lives."""
 
     def __init__(self, engine: Engine, epoch: int, worker: int, workers: int, incarnation: int):
@@ -63,9 +64,9 @@ class Peers:
         self.ahead: defaultdict[int, list[tuple[int, PeerPacket]]] = defaultdict(list)  # with their numbers
         self._life = incarnation << 40
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
-        self._heard = [0] * workers
+        self._received = [0] * workers
         self.shards = engine.shards = Exchanges(engine, worker, workers, self._send, incarnation)
-        self.elsewhere = RemoteScan(engine, worker, workers, self._send, self._life)
+        self.remote_scan = RemoteScan(engine, worker, workers, self._send, self._life)
 
     def _send(self, to: int, message: Message) -> None:
         self.sent += 1
@@ -77,17 +78,17 @@ class Peers:
         sent, self._outbox = self._outbox, []
         return sent
 
-    def told(self, sent: int) -> tuple[tuple[int, int], ...]:
-        """The workers that were sent messages after the first `sent` ones, with the number of the last message to
+    def recipients(self, sent: int) -> tuple[tuple[int, int], ...]:
+        """The workers to which messages were sent after the first `sent` ones, with the number of the last message to
         each. -1: all workers."""
         return tuple((w, max(last, self._life + 1)) for w, last in self._last.items() if last > self._life + sent)
 
-    def heard(self) -> tuple[int, ...]:
-        """The frontier: for each peer, the number of the last message whose effects are in the states here. Zeros
+    def frontier(self) -> tuple[int, ...]:
+        """The frontier: for each peer, the number of the last message whose effects this worker's states have. Zeros
         while rows of a lost worker are missing."""
-        return tuple(self._heard) if self.shards.lost_nothing() else (0,) * len(self._heard)
+        return tuple(self._received) if self.shards.has_all_rows() else (0,) * len(self._received)
 
-    def take(self, envelopes: Sequence[Envelope]) -> None:
+    def receive(self, envelopes: Sequence[Envelope]) -> None:
         """Handle messages of other workers, in order of arrival."""
         self._handle([(e.sender, e.seq, e.body) for e in envelopes if isinstance(e.body, PeerPacket)])
 
@@ -123,11 +124,11 @@ class Peers:
         arrived: dict[Node, list[Batch]] = {}
         for sender, number, body in messages:
             if isinstance(body.message, WorkerRestarted):
-                self.ahead.pop(sender, None)  # sent in another life of it
+                self.ahead.pop(sender, None)  # sent in an earlier life of the sender
             if body.version > self.version or sender in self.ahead:
                 self.ahead[sender].append((number, body))
                 continue
-            self._heard[sender] = max(number, self._heard[sender])
+            self._received[sender] = max(number, self._received[sender])
             if isinstance(body.message, ExchangeDelta):
                 if (known := self.shards.arrived(sender, body.message)) is not None:
                     arrived.setdefault(known[0], []).append(known[1])
@@ -145,33 +146,33 @@ class Peers:
 
     def _other(self, sender: int, message: Message) -> None:
         if isinstance(message, RowsRequest):
-            self.shards.giving.serve(sender, message)
+            self.shards.server.serve(sender, message)
         elif isinstance(message, RowsReply):
             self.shards.answered(message)
-        elif isinstance(message, RowsPiece):
-            self.shards.piece(sender, message)
-        elif isinstance(message, MorePieces):
-            self.shards.giving.more(sender, message)
+        elif isinstance(message, RowsChunk):
+            self.shards.chunk_arrived(sender, message)
+        elif isinstance(message, MoreChunks):
+            self.shards.server.more(sender, message)
         elif isinstance(message, EvictedKeys):
             self.shards.evicted(sender, message)
         elif isinstance(message, TableLookup):
-            self.elsewhere.serve(sender, message)
+            self.remote_scan.serve(sender, message)
         elif isinstance(message, TableLookupReply):
-            self.elsewhere.found(message)
+            self.remote_scan.answered(message)
         elif isinstance(message, Marker):
-            self.shards.marks.asked(sender, message)
+            self.shards.marks.serve(sender, message)
         elif isinstance(message, MarkerReply):
             self.shards.marks.answered(sender, message)
         elif isinstance(message, WorkerRestarted):
             self.shards.lost(sender)
-            self.elsewhere.lost(sender)
+            self.remote_scan.lost(sender)
             self._send(sender, MarkerReply(NOBODY))  # so that its frontier advances to the last message sent to it
         elif isinstance(message, TableLoaded):
             self.shards.loaded(sender, message.table)
         elif isinstance(message, ExchangesBroken):
             self.shards.broken(sender, message)
         elif isinstance(message, HoldEviction):
-            self.shards.kept_for(sender, message.keep)
+            self.shards.hold_eviction(sender, message.hold)
         elif isinstance(message, KeysToFill):
             self.shards.found_keys.receive(message)
 

@@ -1,8 +1,8 @@
 """Gatherings of rows from other workers, and the requests that wait for them (used by `exchanges.py`).
 
 Keeps true: waiting requests continue between ticks, oldest first among those that can. A request does not wait
-for rows that will not arrive. A request whose keys are evicted again and again is recognised
-(`PendingRequests.goes_round`). The cost of a step does not depend on the number of waiting requests.
+for rows that will not arrive. `PendingRequests.waits_too_often` reports a request whose keys are evicted again and
+again. The cost of a step does not depend on the number of waiting requests.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from noria.dataflow.graph.partition import owners
 Mask = npt.NDArray[np.bool_]
 Held = Callable[[], Iterable[Codes]]
 LOOKED_AT = 64  # waiting requests checked for cancellation at each step
-MOST_WAITS = 16  # of a request: it passes few exchanges, and waits once or twice at each; likewise voids of a gathering
+MOST_WAITS = 16  # of a request, which waits once or twice at each of few exchanges; also the most voids of a gathering
 
 
 @dataclass(eq=False)
 class Gather:
     """One gathering: distinct missing keys of one index of an exchange, folded, of shape (key columns, keys).
 
-    `wanted`: for each worker asked, which keys. `answered`: which of these it has sent, in `pieces`. `voids`: how
-    often an eviction at the sender made an answer void before the others arrived. `error`: why the rows cannot be
-    had. `then`: called when it is over.
+    `requested`: the keys that each worker must send. `answered`: which of these it has sent; the rows are in
+    `received`. `voids`: how often an eviction at the sender made an answer void before the others arrived. `error`: why
+    the rows will not arrive. `then`: called when it is over.
 
-    Without `cols` all rows are gathered, and pieces are added to the state on arrival. `lost`: then, for an
+    Without `cols` all rows are gathered, and chunks are added to the state on arrival. `lost`: then, for an
     existing full state, the workers whose rows in it may be stale.
     """
 
     node: Node
     cols: Columns
     keys: Codes
-    wanted: dict[int, Mask]
+    requested: dict[int, Mask]
     answered: dict[int, Mask]
-    pieces: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
+    received: defaultdict[int, list[Batch]] = field(default_factory=lambda: defaultdict(list))
     lost: set[int] = field(default_factory=set)
     over: bool = False
     voids: int = 0
@@ -55,11 +55,12 @@ class Gather:
     def held(self) -> Iterator[Codes]:
         """Every text id in use; other numbers may be among them."""
         yield from self.keys
-        for rows in (rows for pieces in self.pieces.values() for rows in pieces):
+        for rows in (rows for batches in self.received.values() for rows in batches):
             yield from rows.columns
 
-    def whole(self) -> bool:
-        return all((self.answered[w] >= mask).all() for w, mask in self.wanted.items())
+    def complete(self) -> bool:
+        """Whether all requested workers have answered."""
+        return all((self.answered[w] >= mask).all() for w, mask in self.requested.items())
 
 
 class AwaitedRows(Protocol):
@@ -70,10 +71,10 @@ class AwaitedRows(Protocol):
 
 
 def end(awaited: AwaitedRows) -> None:
-    """End a gathering and call everybody who waits for it. Its error, if any, must be set before."""
+    """End a gathering and call the functions that wait for it. Its error, if any, must be set before."""
     awaited.over = True
-    for told in awaited.then:
-        told()
+    for callback in awaited.then:
+        callback()
     awaited.then = []
 
 
@@ -156,11 +157,11 @@ def nothing() -> Iterable[Codes]:
 
 @dataclass(frozen=True)
 class _ParkedRequest:
-    """A continuation that runs between ticks. `asker`: the worker it serves. `whose`: the waiting request.
-    `held`: its text ids; other numbers may be among them."""
+    """A function that continues a request between ticks. `requester`: the worker it serves. `whose`: identifies the
+    request. `held`: its text ids; other numbers may be among them."""
 
     run: Callable[[], None]
-    asker: int
+    requester: int
     whose: Hashable
     held: Held
 
@@ -172,18 +173,18 @@ class PendingRequests:
     def __init__(self) -> None:
         self._parked: dict[int, _ParkedRequest] = {}
         self._last = 0
-        self._asked: dict[int, Callable[[], bool]] = {}  # those that are polled
+        self._polled: dict[int, Callable[[], bool]] = {}  # those that are polled
         self._can: list[int] = []  # a heap of those that can continue
-        self._unwanted: deque[tuple[int, Callable[[], bool]]] = deque()  # those that may be cancelled
+        self._cancellable: deque[tuple[int, Callable[[], bool]]] = deque()  # those that may be cancelled
         self._waits: Counter[Hashable] = Counter()  # how often each request has waited until now
-        self._rounds: set[Hashable] = set()  # those that have waited too often
+        self._too_often: set[Hashable] = set()  # those that have waited too often
 
     def __bool__(self) -> bool:
         return bool(self._parked)
 
     def wait(self, remote: RemoteRowsNeeded, whose: Hashable, run: Callable[[], None], fail: Callable[[SqlError], None],
-             asker: int = -1, unwanted: Callable[[], bool] | None = None, held: Held = nothing) -> None:
-        """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they cannot be had.
+             requester: int = -1, cancelled: Callable[[], bool] | None = None, held: Held = nothing) -> None:
+        """Call `run`, between ticks, when the missing rows have arrived, or `fail` if they will not arrive.
 
         `run` is also called if the request is cancelled, some steps later if many wait. `whose`: identifies the
         request each time it waits. `held`: its text ids.
@@ -191,7 +192,7 @@ class PendingRequests:
         def error() -> SqlError | None:
             return next((g.error for g in remote.gathers if g.error is not None), None)
 
-        def go_on() -> None:
+        def resume() -> None:
             before = self._waits[whose]
             if (wrong := error()) is None:
                 run()
@@ -200,39 +201,39 @@ class PendingRequests:
             if self._waits[whose] == before:  # the request does not wait again
                 self._forget(whose)
 
-        def look() -> None:
+        def wake() -> None:
             if error() is not None or all(g.over for g in remote.gathers):
                 heapq.heappush(self._can, number)
 
         self._waits[whose] += 1
         if self._waits[whose] > MOST_WAITS:
-            self._rounds.add(whose)
-        number = self._park(go_on, asker, whose, held)
+            self._too_often.add(whose)
+        number = self._park(resume, requester, whose, held)
         for g in remote.gathers:
             if not g.over:
-                g.then.append(look)
-        if unwanted is not None:
-            self._unwanted.append((number, unwanted))
-        look()
+                g.then.append(wake)
+        if cancelled is not None:
+            self._cancellable.append((number, cancelled))
+        wake()
 
-    def goes_round(self) -> bool:
-        """Whether a request has waited more than MOST_WAITS times: its keys are evicted before it has all of
-        them."""
-        return bool(self._rounds)
+    def waits_too_often(self) -> bool:
+        """Whether a request has waited more than MOST_WAITS times: its keys are evicted before all of them have
+        arrived."""
+        return bool(self._too_often)
 
     def _forget(self, whose: Hashable) -> None:
         self._waits.pop(whose, None)
-        self._rounds.discard(whose)
+        self._too_often.discard(whose)
 
-    def park(self, ready: Callable[[], bool], run: Callable[[], None], asker: int = -1, whose: Hashable = None,
+    def park(self, ready: Callable[[], bool], run: Callable[[], None], requester: int = -1, whose: Hashable = None,
              held: Held = nothing) -> None:
-        """Call `run`, between ticks, when `ready` returns True. `asker`: the worker it serves. `held`: the text
+        """Call `run`, between ticks, when `ready` returns True. `requester`: the worker it serves. `held`: the text
         ids of `run`."""
-        self._asked[self._park(run, asker, whose, held)] = ready
+        self._polled[self._park(run, requester, whose, held)] = ready
 
-    def _park(self, run: Callable[[], None], asker: int, whose: Hashable, held: Held) -> int:
+    def _park(self, run: Callable[[], None], requester: int, whose: Hashable, held: Held) -> int:
         self._last += 1
-        self._parked[self._last] = _ParkedRequest(run, asker, whose, held)
+        self._parked[self._last] = _ParkedRequest(run, requester, whose, held)
         return self._last
 
     def held(self) -> Iterator[Codes]:
@@ -240,24 +241,24 @@ class PendingRequests:
         for p in self._parked.values():
             yield from p.held()
 
-    def askers(self) -> Iterator[int]:
-        return (p.asker for p in self._parked.values())
+    def requesters(self) -> Iterator[int]:
+        return (p.requester for p in self._parked.values())
 
     def lost(self, worker: int) -> None:
         """Drop the requests of a lost worker."""
         for number, p in list(self._parked.items()):
-            if p.asker == worker:
-                self._taken(number)
+            if p.requester == worker:
+                self._remove(number)
                 self._forget(p.whose)
 
     def settle(self) -> None:
         """Run every request that can continue."""
-        self._look()
+        self._check_cancelled()
         while (number := self._next()) is not None:
-            self._taken(number).run()
+            self._remove(number).run()
 
-    def _taken(self, number: int) -> _ParkedRequest:
-        self._asked.pop(number, None)
+    def _remove(self, number: int) -> _ParkedRequest:
+        self._polled.pop(number, None)
         return self._parked.pop(number)
 
     def _next(self) -> int | None:
@@ -265,25 +266,25 @@ class PendingRequests:
         while self._can and self._can[0] not in self._parked:
             heapq.heappop(self._can)
         first = self._can[0] if self._can else self._last + 1
-        asked = next((n for n, ready in self._asked.items() if n < first and ready()), first)
-        return None if asked > self._last else asked
+        polled = next((n for n, ready in self._polled.items() if n < first and ready()), first)
+        return None if polled > self._last else polled
 
-    def _look(self) -> None:
+    def _check_cancelled(self) -> None:
         """Check some of the requests, in turn, for cancellation."""
-        for _ in range(min(len(self._unwanted), LOOKED_AT)):
-            number, unwanted = self._unwanted.popleft()
+        for _ in range(min(len(self._cancellable), LOOKED_AT)):
+            number, cancelled = self._cancellable.popleft()
             if number not in self._parked:
                 continue
-            if unwanted():
+            if cancelled():
                 heapq.heappush(self._can, number)
             else:
-                self._unwanted.append((number, unwanted))
+                self._cancellable.append((number, cancelled))
 
 
-def asked_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
+def workers_of(symbols: Symbols, workers: int, node: Node, cols: Columns, keys: Codes) -> dict[int, Mask]:
     """Which workers have rows of which missing keys of an exchange: one worker per key if the key determines it
     (narrow), otherwise all (broad: R3)."""
-    if node.elsewhere:
+    if node.all_remote:
         return {}
     (parent,) = node.parents
     part = next((p for p in parent.parts if set(p) <= set(cols)), None)

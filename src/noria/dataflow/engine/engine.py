@@ -1,5 +1,4 @@
-"""The engine of one worker: ticks, reads and migrations of its graph. Synchronous: nothing runs concurrently in
-it.
+"""The engine of one worker: ticks, reads and migrations of its graph. No two calls run concurrently.
 
 Keeps true: between two calls every invariant of DESIGN section 6 holds. A tick walks the graph once in
 topological order, so a read of upstream state during the tick sees states after the tick (rule R2).
@@ -34,8 +33,8 @@ from noria.dataflow.graph.published import view_of
 from noria.dataflow.graph.request_limits import RequestLimits, collect
 from noria.dataflow.graph.story import More, Story
 
-Trace = Callable[..., None]  # called with the parts of an event (`story.told`)
-TIMED_TICKS = 64  # one tick in so many is timed, node by node: two looks at the clock cost a per cent of a tick
+Trace = Callable[..., None]  # called with the parts of an event (`story.format_event`)
+TIMED_TICKS = 64  # one tick in 64 is timed, node by node: reading the clock twice costs a per cent of a tick
 
 
 class Engine:
@@ -54,8 +53,8 @@ class Engine:
         self.builds = Backfills(self)
         self.outages = Outages(self)
         self.lookups = SlicedLookups(self)
-        self.held_elsewhere: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
-        self.scans: list[SlicedRead] = []  # what reads a table in slices
+        self.held_by_transactions: Callable[[], Iterable[Codes]] = tuple  # codes that open transactions hold
+        self.scans: list[SlicedRead] = []  # reads of tables in slices
         self.bases: dict[str, list[Node]] = {}  # of each table, one for each number of columns read
         self.readers: dict[str, Node] = {}
         self.reads: dict[Node, Columns] = {}  # the columns by which clients look a reader up
@@ -100,7 +99,7 @@ class Engine:
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
         """Visit the graph once in topological order. `pending`: input deltas by node number and port."""
-        wanted = self.builds.sources() if self.builds.states or self.builds.served else ()
+        sources = self.builds.sources() if self.builds.states or self.builds.served else ()
         watched: dict[Node, Batch] = {}
         tick = self._plain_tick if self.clock is None or self.tick_number % TIMED_TICKS else self._timed_tick
         for node in self.graph.nodes:
@@ -112,7 +111,7 @@ class Engine:
                 continue
             if node.ranges:
                 ranges.admit(self, node, deltas)
-            if not node.parents and node in wanted and deltas[0] is not None:
+            if not node.parents and node in sources and deltas[0] is not None:
                 watched[node] = deltas[0]  # all rows, even those of missing keys
             try:
                 out = tick(node, deltas)
@@ -127,7 +126,7 @@ class Engine:
             if out is None or not (rows_out := len(out)):
                 continue
             stats.rows_out += rows_out
-            if node.parents and node in wanted:
+            if node.parents and node in sources:
                 watched[node] = out
             if self.trace is not None:
                 self.note("emits", node, (), out)
@@ -174,10 +173,10 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
-    def texts_of(self, base: Node) -> None: ...  # all: states hold whole rows
+    def texts_of(self, base: Node) -> None: ...  # all: states hold all columns
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
-        """Look up rows of a base table in the store, or in what a long lookup has read in slices."""
+        """Look up rows of a base table in the store, or in the rows that a long lookup has read in slices."""
         return self.lookups.rows(table, base, cols, keys)
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
@@ -197,7 +196,7 @@ class Engine:
         """`fetch` without the profile."""
         if self.work is not None:
             self.work.check()
-        if node.elsewhere:
+        if node.all_remote:
             return Batch.empty(node.width), np.empty(0, np.int64)
         try:
             if mode is not MissMode.STORED and node.op.stateful and node.parents and not node.full:
@@ -215,20 +214,21 @@ class Engine:
     def _complete(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> None:
         """Make the keys present in the node's index by cols, with one upquery for all missing keys."""
         miss = node.missing(cols, keys)
-        node.stats.asked += keys.shape[1]
+        node.stats.requested += keys.shape[1]
         if mode is MissMode.CHECK and cols in node.ranges:
             miss &= ~node.ranges[cols].covers(keys[0])
         if not miss.any():
             return
-        wanted = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        missing = distinct(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
         if mode is MissMode.CHECK:
-            raise InvariantViolation("HOLE-CLOSED", f"{node} misses {cols} = {wanted.T.tolist()} that below is present")
-        node.stats.misses += wanted.shape[1]
-        self.note("misses", node, cols, wanted)
+            raise InvariantViolation("HOLE-CLOSED",
+                                     f"{node} misses {cols} = {missing.T.tolist()} that below is present")
+        node.stats.misses += missing.shape[1]
+        self.note("misses", node, cols, missing)
         self._filling += 1
         outer, self._deepest = self._deepest, self._filling
         try:
-            self.fill(node, cols, wanted)
+            self.fill(node, cols, missing)
         finally:
             node.stats.pull_depth = max(node.stats.pull_depth, self._deepest - self._filling + 1)
             self._filling -= 1
@@ -242,8 +242,8 @@ class Engine:
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, MissMode.FILL)
         node.op.fill(self, node, cols, keys, rows)
-        found = len(rows)
-        self.note("fills", node, cols, keys, lambda: f" from {found} rows")
+        count = len(rows)
+        self.note("fills", node, cols, keys, lambda: f" from {count} rows")
 
     def read(self, view: str, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Return rows of a view by key with the ordinals of their keys; fills missing keys. A key with a NULL has
@@ -271,13 +271,13 @@ class Engine:
     # -------------------------------------------------------------- migrations
     def relayout(self, large: int | None = None) -> None:
         """Plan all pulls again and adapt every state: add and drop indexes, build full states. New full states
-        over more than `large` base rows are not built here; they wait for `bootstrap`."""
+        over more than `large` base rows are not built now; they wait for `bootstrap`."""
         nodes = self.graph.nodes
         self.large = large if large is not None else self.large
         rested = {n: {few for coarser in n.coarser.values() for few in coarser} for n in nodes
                   if n.state is not None and not n.full}
         plan = self._planned()
-        used = self.builds.on_the_way()
+        used = self.builds.nodes_above_builds()
         before = {n: (n.primaries, n.full_below) for n in nodes if n.live or n in used}
         for n in nodes:
             n.indexes = list(plan.indexes[n]) if n in plan.indexes else []
@@ -292,10 +292,10 @@ class Engine:
         try:
             for n in nodes:
                 if n.op.stateful and n not in self.builds.dormant:
-                    self._make_fit(n, plan, promoted, self.large)
-            self.builds.relaid(before)
+                    self._adapt_state(n, plan, promoted, self.large)
+            self.builds.adapt_to_layout(before)
             if self.shards is not None:
-                self.shards.relaid()
+                self.shards.adapt_to_layout()
         except BaseException:
             self._demote(promoted)
             raise
@@ -305,22 +305,23 @@ class Engine:
                     self._forget_below(n)
 
     def _planned(self) -> layout.Layout:
-        """The layout of what can be served now. A view waits if it needs a partial state in use to become full."""
+        """The layout of the views that can be served now. A view waits if a partial state in use must become full for
+        it."""
         builds, full = self.builds, [n for n in self.graph.nodes if n.full]
 
         def plan(readers: Iterable[Node]) -> layout.Layout:
             return layout.plan(self.graph.nodes, [(r, self.reads[r]) for r in readers], full, self.ranged)
 
         planned = plan(self.reads)
-        wanted = self._wanted(planned)
+        rebuilt = self._to_rebuild(planned)
         now, late = list(self.reads), set[Node]()
-        if wanted:
+        if rebuilt:
             now = [r for r in self.reads if r.live]
             for r in self.reads:
                 if not r.live:
-                    late.add(r) if self._wanted(plan([*now, r])) else now.append(r)
+                    late.add(r) if self._to_rebuild(plan([*now, r])) else now.append(r)
             planned = plan(now)
-        if late and self._wanted(planned):  # the cause is not the new views
+        if late and self._to_rebuild(planned):  # the new views are not the cause
             now, late, planned = list(self.reads), set(), plan(self.reads)
         needed = {n for r in now for n in ancestors(r)}
         builds.dormant = {n for r in late for n in ancestors(r) if not (n.live or n.full or n in needed)}
@@ -328,20 +329,20 @@ class Engine:
         builds.promised = {(n, cols) for n in pulled if not n.parents for cols in pulled[n] if cols}
         # a node that becomes full before those below it keeps its present indexes
         builds.promote({n: list(dict.fromkeys([*indexes, *planned.indexes.get(n, ())]))
-                        for n, indexes in (wanted if late else {}).items()})
+                        for n, indexes in (rebuilt if late else {}).items()})
         return planned
 
-    def _wanted(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
-        """Large states in use, with their new indexes, that the layout makes full or gives another index."""
-        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_much(n)
+    def _to_rebuild(self, plan: layout.Layout) -> dict[Node, list[Columns]]:
+        """Large states in use, with their new indexes, that the layout makes full or that lack an index of it."""
+        return {n: list(plan.indexes[n]) for n in plan.full if n.live and self._is_large(n)
                 and not (n.full and (n.state is None or n.state.fits(list(plan.indexes[n]))))}
 
-    def _is_much(self, node: Node) -> bool:
+    def _is_large(self, node: Node) -> bool:
         if node.full:
             return node.state is not None and len(node.stored) > self.builds.at_once_rows
         return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
-    def _make_fit(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
+    def _adapt_state(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """Adapt n's state to the layout. `promoted` collects states in use that become full."""
         promote = n in plan.full and not n.full
         if promote and n.live:
@@ -349,9 +350,9 @@ class Engine:
         n.full, n.why_full = n in plan.full, plan.full.get(n, "")
         n.op.make_state(self, n)
         if not n.full and n.state is not None:
-            for cols in set(n.op.presence(n)) - n.pulled:  # only finds rows: its keys are not kept complete
+            for cols in set(n.op.presence(n)) - n.pulled:  # only rows are looked up by it: keys are incomplete
                 n.stored.evict(cols, n.stored.present(cols))
-        ranges.relaid(n, plan.ranged[n] if n.state is not None else set(), promote)
+        ranges.adapt_to_layout(n, plan.ranged[n] if n.state is not None else set(), promote)
         if n.full and (promote or not n.live):
             try:
                 self.first_state(n, n.live, large)
@@ -363,7 +364,7 @@ class Engine:
         """Undo a failed layout: states that were to become full are partial and empty, as are partial states
         below."""
         for n in promoted:
-            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until `settle` finds its inputs whole
+            n.full, n.why_full, n.stash, n.inert = False, "", None, True  # until its inputs are complete
             self.builds.drop(n)
         for n in promoted:
             n.op.forget(self, n)
@@ -376,14 +377,14 @@ class Engine:
                 self.forget(n)
 
     def forget(self, node: Node) -> None:
-        """Make all keys of a partial node missing, with everything at other workers that depends on them."""
+        """Make all keys of a partial node missing, with the keys at other workers that depend on them."""
         if self.shards is not None:
             self.shards.forget(node)
         node.op.forget(self, node)
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
-        """Give a full node its first state. It is built at once if its input is small or the node is in use.
-        Otherwise it is built in slices, or its deltas are kept back until Spark has computed its input."""
+        """Build the first state of a full node at once if its input is small or the node is in use. Otherwise it is
+        built in slices, or its deltas are kept back until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
         if node.op.remote and self.shards is not None:
@@ -398,11 +399,11 @@ class Engine:
             self.build(node)
             return
         saved = self.saved
-        if at_once and not waits and saved is not None and saved.give(node):
+        if at_once and not waits and saved is not None and saved.restore(node):
             return
-        if saved is not None and saved.behind:
+        if saved is not None and saved.lacks_rows:
             node.inert = True
-            saved.late.append(node)
+            saved.build_later.append(node)
             self.builds.state(StateBackfill(node))
             return
         if at_once and not waits and node.op.from_end(self, node, node.parents[0]):
@@ -429,9 +430,9 @@ class Engine:
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """Yield all rows of a node in slices."""
-        return iter(()) if node.elsewhere else node.op.stream(self, node)
+        return iter(()) if node.all_remote else node.op.stream(self, node)
 
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """All rows of a node."""
         return collect(self.stream(node), node.width, self.work)
 

@@ -3,11 +3,13 @@
     a read      looks up more rows of a table than LONG_LOOKUP_ROWS: it raises LongLookup and waits
     a slice     reads the next rows under its keys, in the order of the index
     meanwhile   a write under these keys is added if the slices have passed its place; otherwise a slice will read it
-    at the end  the read runs again and finds the rows here
+    at the end  the read runs again and uses the rows of the lookup
 
 Keeps true: after every tick, a finished lookup holds exactly the table's rows under its keys. Rows that differ
 only in unused columns are merged. The rows held are bounded in bytes, and are dropped with the last read that
 waits for them.
+
+`SlicedLookups.rows` looks rows up; after LongLookup call `wait`, and `step` for each slice.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, N
 from noria.dataflow.backfill.pace import Pace, no_time
 from noria.dataflow.engine.runtime import EngineRuntime
 from noria.dataflow.graph.environment import WorkerEnvironment
-from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.graph import used_columns
 from noria.dataflow.graph.keys import distinct, folded_keys
 from noria.dataflow.graph.nodes import Columns, Node
 from noria.dataflow.graph.protocols import KeyedScan, StoreBroken, TooManyRows
@@ -35,7 +37,7 @@ from noria.state.rows import probe
 from noria.state.rows.netting import netted
 
 FIRST_ROWS, MOST_ROWS = 1_024, 65_536  # of a slice
-ROUNDS = 16  # after this many, a read does the next ones at once: its keys are being evicted
+ROUNDS = 16  # lookups of one read in slices; the read does further ones at once, because its keys are being evicted
 
 
 class LongLookup(Exception):
@@ -55,18 +57,18 @@ class SlicedLookup:
     of its columns in use, has changed.
     """
 
-    def __init__(self, engine: EngineRuntime, wanted: LongLookup):
+    def __init__(self, engine: EngineRuntime, needed: LongLookup):
         self._engine = engine
-        self.base, self.cols, self.keys = wanted.base, wanted.cols, wanted.keys
+        self.base, self.cols, self.keys = needed.base, needed.cols, needed.keys
         self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
-        self._looked_at = _kept(self.base)
-        self.again()
+        self._used_columns = _kept(self.base)
+        self.restart()
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row: a bulk load may have added rows without a delta."""
         self._scan: KeyedScan = self._engine.store.begin_lookup(self._table, self.cols, self.keys)
         self._parts: list[Batch] = []  # rows, each followed by the ordinal of its key
-        self._nets, self._signed, self.done = self._looked_at is not None, False, 0
+        self._nets, self._signed, self.done = self._used_columns is not None, False, 0
 
     @property
     def _table(self) -> str:
@@ -77,14 +79,14 @@ class SlicedLookup:
     def over(self) -> bool:
         return self._scan.over
 
-    def of(self, wanted: LongLookup) -> bool:
+    def of(self, needed: LongLookup) -> bool:
         """Whether this read waits for this lookup."""
-        return (self.base, self.cols) == (wanted.base, wanted.cols) and np.array_equal(self.keys, wanted.keys)
+        return (self.base, self.cols) == (needed.base, needed.cols) and np.array_equal(self.keys, needed.keys)
 
-    def look(self) -> None:
+    def check_table(self) -> None:
         """After a change of the program, determine whether the lookup is stale."""
         self.stale |= (self.base not in self._engine.bases.get(self._table, ()) or not self._scan.same()
-                       or _kept(self.base) != self._looked_at)
+                       or _kept(self.base) != self._used_columns)
 
     def reads(self, table: str) -> bool:
         return self._table == table
@@ -113,8 +115,8 @@ class SlicedLookup:
             return
         rows = self.base.narrowed(rows)
         columns = np.concatenate([rows.columns, ordinals[None, :]])
-        if self._looked_at is not None:
-            columns[[c for c in range(rows.width) if c not in self._looked_at]] = NULL_CODE
+        if self._used_columns is not None:
+            columns[[c for c in range(rows.width) if c not in self._used_columns]] = NULL_CODE
         part = Batch(columns, rows.weights)
         self._signed |= bool((rows.weights < 0).any())
         if self._nets:
@@ -126,7 +128,7 @@ class SlicedLookup:
         """Whether the lookup covers some of these folded keys."""
         return len(probe.pairs(np.ascontiguousarray(keys), self.keys)[0]) > 0
 
-    def found(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
+    def rows_under(self, cols: Columns, keys: Codes) -> tuple[Batch, Codes, Codes]:
         """Its rows under these folded keys, the ordinals of their keys, and the ordinals of keys that it does not
         cover."""
         at, own = probe.pairs(keys, self.keys)
@@ -161,7 +163,7 @@ def folded(engine: EngineRuntime, base: Node, cols: Columns, keys: Codes) -> Cod
 
 def _kept(base: Node) -> frozenset[int] | None:
     """The columns of a base table that nodes below use. None: all, also if its rows are kept in memory."""
-    return None if base.state is not None else looked_at(base)
+    return None if base.state is not None else used_columns(base)
 
 
 # ------------------------------------------------------------------ all of them
@@ -187,7 +189,7 @@ class SlicedLookups:
     def __bool__(self) -> bool:
         return bool(self._readers)
 
-    # -------------------------------------------------------------- what operators look up
+    # -------------------------------------------------------------- lookups of operators
     def rows(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """The rows of a base table under keys, which may repeat, with the ordinals of their keys. Raises
         LongLookup if there are too many."""
@@ -196,12 +198,12 @@ class SlicedLookups:
             return self._from_store(table, base, cols, keys)
         parts, ordinals = list[Batch](), list[Codes]()
         at = np.arange(keys.shape[1])
-        wanted = folded(self.engine, base, cols, keys)
+        codes = folded(self.engine, base, cols, keys)
         for lookup in known:
-            if not lookup.over and lookup.has_any(wanted[:, at]):
+            if not lookup.over and lookup.has_any(codes[:, at]):
                 raise LongLookup(base, cols, lookup.keys)
         for lookup in (k for k in known if k.over):
-            rows, which, rest = lookup.found(cols, np.ascontiguousarray(wanted[:, at]))
+            rows, which, rest = lookup.rows_under(cols, np.ascontiguousarray(codes[:, at]))
             parts.append(rows)
             ordinals.append(at[which])
             at = at[rest]
@@ -218,12 +220,12 @@ class SlicedLookups:
             raise LongLookup(base, cols, distinct(folded(self.engine, base, cols, keys))) from None
         return base.narrowed(rows), ordinals
 
-    # -------------------------------------------------------------- who waits
-    def wait(self, e: Envelope, wanted: LongLookup) -> None:
+    # -------------------------------------------------------------- waiting reads
+    def wait(self, e: Envelope, needed: LongLookup) -> None:
         """Let the read wait for these rows; begins the lookup if none reads them yet."""
-        lookup = next((k for k in self._under_way if k.of(wanted) and not k.stale), None)
+        lookup = next((k for k in self._under_way if k.of(needed) and not k.stale), None)
         if lookup is None:
-            lookup = SlicedLookup(self.engine, wanted)
+            lookup = SlicedLookup(self.engine, needed)
             self._under_way.append(lookup)
             self.engine.scans.append(lookup)
         reader = next((r for r in self._readers if r.envelope is e), None)
@@ -243,24 +245,24 @@ class SlicedLookups:
         finally:
             self.most = 0
 
-    def look(self) -> None:
+    def check_tables(self) -> None:
         """After a change of the program, find the stale lookups."""
         for lookup in self._under_way:
-            lookup.look()
+            lookup.check_table()
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart the lookups in a table after a bulk load."""
         for lookup in self._under_way:
             if lookup.reads(table) and not lookup.stale:
-                lookup.again()
+                lookup.restart()
 
     # -------------------------------------------------------------- slices
-    def step(self, around: WorkerEnvironment, run: Callable[[Envelope], None],
-             unforeseen: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
+    def step(self, environment: WorkerEnvironment, run: Callable[[Envelope], None],
+             on_defect: Callable[[str, Exception], SqlError]) -> tuple[int, list[tuple[Envelope, Packet]]]:
         """Read one slice for the first waiting read.
 
         Returns the number of rows read, and replies to reads that failed. `run`: runs a read again whose rows are
-        complete. `unforeseen`: records a defect of a request and returns the error to answer with.
+        complete. `on_defect`: records a defect of a request and returns the error to answer with.
         """
         replies: list[tuple[Envelope, Packet]] = []
         if not self._readers:
@@ -269,33 +271,33 @@ class SlicedLookups:
         lookup = reader.lookups[-1]
         before = lookup.done
         try:
-            self._slice(reader, around)
+            self._slice(reader, environment)
         except SqlError as error:
             replies.append((reader.envelope, error_reply(reader.envelope, error)))
             self._leave(reader)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            noted = unforeseen(f"a slice of Read {reader.number}", bug)
+            noted = on_defect(f"a slice of Read {reader.number}", bug)
             replies.append((reader.envelope, error_reply(reader.envelope, noted)))
             self._leave(reader)
         else:
-            self._go_on(reader, run)
-        around.began(0)
+            self._continue(reader, run)
+        environment.began(0)
         return max(lookup.done - before, 0), replies
 
-    def _slice(self, reader: _WaitingRead, around: WorkerEnvironment) -> None:
-        if around.unwanted(reader.number):
+    def _slice(self, reader: _WaitingRead, environment: WorkerEnvironment) -> None:
+        if environment.cancelled(reader.number):
             raise interrupted()
         lookup = reader.lookups[-1]
         limit_ms = getattr(reader.envelope.body, "limit_ms", 0)
         if limit_ms and lookup.spent_ns > limit_ms * 1_000_000:
             raise statement_timeout(limit_ms)
-        lookup.look()
+        lookup.check_table()
         if lookup.over or lookup.stale:
             return
-        around.began(reader.number)
-        pace, outer = Pace(around.clock or no_time, around.processor), self.engine.work
+        environment.began(reader.number)
+        pace, outer = Pace(environment.clock or no_time, environment.processor), self.engine.work
         self.engine.work = RequestLimits()
         try:
             lookup.step()
@@ -304,7 +306,7 @@ class SlicedLookups:
         lookup.spent_ns += pace.computed_ns()
         lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 
-    def _go_on(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
+    def _continue(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
         """Run the read again if its lookup is complete; otherwise let the next read have its turn."""
         lookup = reader.lookups[-1]
         if not lookup.over and not lookup.stale:
@@ -318,6 +320,6 @@ class SlicedLookups:
 
     def _leave(self, reader: _WaitingRead) -> None:
         self._readers.remove(reader)
-        wanted = {id(k) for r in self._readers for k in r.lookups}
-        self._under_way = [k for k in self._under_way if id(k) in wanted]
-        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, SlicedLookup) or id(s) in wanted]
+        used = {id(k) for r in self._readers for k in r.lookups}
+        self._under_way = [k for k in self._under_way if id(k) in used]
+        self.engine.scans = [s for s in self.engine.scans if not isinstance(s, SlicedLookup) or id(s) in used]

@@ -1,7 +1,9 @@
-"""Holds the memory limit: measures states, frees texts that no state holds, and evicts what was read least recently.
+"""Holds the memory limit: measures states, frees texts that no state holds, and evicts the least recently read keys.
 
 Keeps true: the least recently read keys are evicted first. An internal key is a candidate only after the view keys
 derived from it (DESIGN section 6). Full states are never evicted.
+
+Call `hold_limit` between ticks. `evict_bytes` evicts without a limit, and `memory` measures.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import Columns, KeyPattern, Node
 from noria.state.memory.mapped import leaving
 
-HEADROOM = 0.95  # eviction goes a little below the limit, so as not to run at every step
+HEADROOM = 0.95  # eviction frees a little more than necessary, so that it does not run at every step
 LEAST_PARTIAL = 0.1  # share of the limit that partial states may always keep
 SAMPLE = 1024  # keys per index and round: the oldest of a sample is nearly the oldest of all
 
@@ -43,24 +45,23 @@ def essential(engine: Engine) -> int:
 
 
 def excess_of_adhoc(engine: Engine, limit: int) -> tuple[int, dict[str, int]]:
-    """How far full states that only ad-hoc views need exceed their share, in bytes, and how much each such view
-    needs.
+    """By how many bytes full states that only ad-hoc views need exceed their share, and the bytes of each such view.
 
-    They may use what all other states leave of the limit (0: no limit), and ADHOC_SHARE of the limit in any case.
+    Their share is the part of the limit (0: no limit) that all other states leave free, and at least ADHOC_SHARE of it.
     """
     fixed = essential(engine) + engine.symbols.memory()
     if not limit or fixed <= limit:
         return 0, {}
     named = {n for r in engine.readers.values() if not r.op.adhoc for n in ancestors(r)}
-    whole, of = set[Node](), dict[str, int]()
+    adhoc, of = set[Node](), dict[str, int]()
     for name, reader in engine.readers.items():
         if reader.op.adhoc:
             own = {n for n in ancestors(reader) if n.full and n.state is not None and n not in named}
             of[name] = _bytes(own)
-            whole |= own
-    taken = _bytes(whole)
-    room = max(int(ADHOC_SHARE * limit), limit - (fixed - taken))
-    return max(taken - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
+            adhoc |= own
+    adhoc_bytes = _bytes(adhoc)
+    room = max(int(ADHOC_SHARE * limit), limit - (fixed - adhoc_bytes))
+    return max(adhoc_bytes - room, 0), {name: nbytes for name, nbytes in of.items() if nbytes}
 
 
 def _bytes(nodes: Iterable[Node]) -> int:
@@ -91,7 +92,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
         return
     fixed = essential(engine) + engine.symbols.memory()
     goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
-    if engine.shards is not None and engine.shards.keeping:
+    if engine.shards is not None and engine.shards.holding_for:
         goal += KEPT_BYTES
     if held > goal:
         engine.refill = None  # its keys would be evicted again
@@ -128,7 +129,7 @@ def _round(engine: Engine, goal: int, force: bool) -> bool:
             if n.children and not force:
                 free = ~_needed(engine, n, cols, keys)
                 keys, stamps, sizes = np.ascontiguousarray(keys[:, free]), stamps[free], sizes[free]
-                most = keys.shape[1]  # nothing needs these
+                most = keys.shape[1]  # no present key needs these
             order = np.argsort(stamps, kind="stable")[:most]
             chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), over)) + 1]
             evict(engine, n, cols, np.ascontiguousarray(keys[:, chosen]))
@@ -145,8 +146,8 @@ def _needed(engine: Engine, node: Node, cols: Columns, keys: Codes) -> npt.NDArr
         below, index, _ = user
         for p in carried(engine, pattern_of(cols, keys), user):
             if all(c in p.cols for c in index):
-                found = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
-                out[p.source[~below.stored.missing(index, found)]] = True
+                below_keys = np.ascontiguousarray(p.values[[p.cols.index(c) for c in index]])
+                out[p.source[~below.stored.missing(index, below_keys)]] = True
                 continue
             for i in range(p.values.shape[1]):  # a straddled key: searched among the present keys
                 one = KeyPattern(p.cols, p.values[:, i:i + 1], p.source[i:i + 1])
@@ -176,4 +177,4 @@ def held(engine: Engine) -> Iterator[Codes]:
         yield from scan.held()
     if engine.shards is not None:
         yield from engine.shards.held()
-    yield from engine.held_elsewhere()
+    yield from engine.held_by_transactions()

@@ -1,12 +1,12 @@
-"""Operators that raised: their nodes, and everything below, are out of service until they are built again.
+"""Takes nodes whose operators raised, and all nodes below them, out of service until their states are built again.
 
-Errors of a row's evaluation are values and are not handled here (`core/expressions/failures.py`). When an
-operator raises in a tick, its state may be half changed and its output is unknown. So the nodes below it on this
-worker take no part in the rest of the tick. After the tick every state that derives from it is dropped:
+Errors of a row's evaluation are values, which `core/expressions/failures.py` handles. When an operator raises in a
+tick, its state may be half changed and its output is unknown. So the rest of the tick does not update the nodes below
+it on this worker. After the tick every state that derives from it is dropped:
 
-* A partial state forgets its keys; the next read pulls them again.
-* A full state is built again in slices. Until it is whole, reads of its views are answered with the reason.
-* Other workers gather again what they had received from it.
+* A partial state drops its keys; the next read pulls them again.
+* A full state is built again in slices. Until it is complete, reads of its views return the error.
+* Other workers gather the rows again that they had received from it.
 
 Keeps true: all other nodes complete the tick. Broken invariants and a broken store propagate as exceptions. After
 repeated failures a state waits longer before each build. Only the first of consecutive failures is logged.
@@ -23,7 +23,7 @@ from noria.dataflow.backfill.build import Backfill
 from noria.dataflow.backfill.exchange_state import BackfillReceiver
 from noria.dataflow.backfill.full_state import SparkBackfill
 from noria.dataflow.backfill.scan import ScanBackfill
-from noria.dataflow.engine.renewal import FATAL, once_more, restart
+from noria.dataflow.engine.renewal import FATAL, restart, retry_build
 from noria.dataflow.engine.runtime import EngineRuntime
 from noria.dataflow.graph.graph import local_ancestors
 from noria.dataflow.graph.nodes import Node
@@ -63,9 +63,9 @@ class Outages:
             return self.failed(build.node, bug)
         if isinstance(bug, SqlError):
             return bug
-        if (unforeseen := self._engine.builds.unforeseen) is None:
+        if (on_defect := self._engine.builds.on_defect) is None:
             raise bug
-        return unforeseen(bug)
+        return on_defect(bug)
 
     def __len__(self) -> int:
         """The number of full states that are out of service."""
@@ -84,24 +84,25 @@ class Outages:
                 self._halted.append(n)
 
     def _below(self, node: Node) -> Iterable[Node]:
-        found = {node}
+        below = {node}
         for n in self._engine.graph.nodes:  # in topological order
-            if not n.op.remote and not found.isdisjoint(n.parents):
-                found.add(n)
-        return found
+            if not n.op.remote and not below.isdisjoint(n.parents):
+                below.add(n)
+        return below
 
     def failed(self, node: Node, bug: Exception) -> SqlError:
         """Record a failure and return the error for reads. Only the first of consecutive failures is logged."""
         known, now = self._known.get(node), self._now()
         if known is None or now - known.next_at > REBUILD_LONGEST_MS * 1_000_000:
-            known = self._known[node] = Outage(self._told(node, bug))
+            known = self._known[node] = Outage(self._report(node, bug))
         known.times += 1
         self.total += 1
         wait_ms = min(REBUILD_AFTER_MS * 2 ** min(known.times - 2, 20), REBUILD_LONGEST_MS) if known.times > 1 else 0
         known.next_at = now + int(wait_ms * 1_000_000) if self._engine.clock is not None else 0
         return known.error
 
-    def _told(self, node: Node, bug: Exception) -> SqlError:
+    def _report(self, node: Node, bug: Exception) -> SqlError:
+        """Log the failure; returns the error that reads of the node's views return."""
         what = node.op.describe()
         if isinstance(bug, SqlError) and is_out_of_service(bug):  # reported by another worker
             return bug
@@ -145,7 +146,7 @@ class Outages:
         now, engine = self._now(), self._engine
         down = [n for n in self._known if self._is_down(n)]
         for n in [n for n in down if self._known[n].next_at <= now]:
-            once_more(engine, n)
+            retry_build(engine, n)
         if down:
             engine.builds.settle()
 

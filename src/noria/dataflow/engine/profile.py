@@ -1,7 +1,8 @@
 """Measures one read, node by node, for EXPLAIN ANALYZE.
 
-While the read runs, `Engine.fetch` calls the profile, which has a clock; the core has none. The time of a node
-excludes that of the nodes it reads from.
+Keeps true: the time of a node excludes that of the nodes from which it reads.
+
+Set `Engine.profile` to a `ReadProfile` while the read runs: `Engine.fetch` then calls it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Clock = Callable[[], int]
 
 @dataclass
 class Visits:
-    """The reads of one node: calls, keys asked, rows returned, misses, nanoseconds."""
+    """The reads of one node: calls, keys requested, rows returned, misses, nanoseconds."""
 
     calls: int = 0
     keys: int = 0
@@ -27,7 +28,7 @@ class Visits:
     misses: int = 0
     ns: int = 0
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"calls": self.calls, "keys": self.keys, "rows": self.rows, "misses": self.misses,
                 "ms": round(self.ns / 1e6, 3)}
 
@@ -52,9 +53,9 @@ class ReadProfile:
         try:
             rows, ordinal = engine.answer(node, cols, keys, mode)
         finally:
-            whole = self.clock() - start
-            visit.ns += whole - self._inner.pop()
-            self._inner[-1] += whole
+            elapsed = self.clock() - start
+            visit.ns += elapsed - self._inner.pop()
+            self._inner[-1] += elapsed
             missed = node.stats.misses - misses
             if missed:
                 self.depth = max(self.depth, self._filling)
@@ -65,6 +66,6 @@ class ReadProfile:
         visit.misses += missed
         return rows, ordinal
 
-    def shown(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {"depth": self.depth, "misses": sum(v.misses for v in self.visits.values()),
-                "nodes": {node: v.shown() for node, v in self.visits.items()}}
+                "nodes": {node: v.as_dict() for node, v in self.visits.items()}}

@@ -1,8 +1,10 @@
 """Renews states whose input changed without a delta: by a bulk load, or because an operator raised in a tick.
 
-Partial states that derive from the changed rows forget all keys. Full states are built again, large ones in
+Keeps true: partial states that derive from the changed rows drop all keys. Full states are built again, large ones in
 slices. Only reads of their views wait. Rows that other workers received over exchanges are renewed as if this
 worker had been lost (R19).
+
+Call `reload` after a bulk load and `restart` after a tick in which operators raised.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def reload(engine: EngineRuntime, table: str) -> None:
     engine.saved = None
     _renew(engine, set(engine.bases.get(table, ())), at_once=True)
     if engine.shards is not None:
-        engine.shards.load(table)
+        engine.shards.report_load(table)
 
 
 def restart(engine: EngineRuntime, raised: set[Node]) -> list[Node]:
@@ -31,24 +33,24 @@ def restart(engine: EngineRuntime, raised: set[Node]) -> list[Node]:
 
     Returns the full nodes of this worker that are built again, in the background.
     """
-    engine.builds.anew(raised)
+    engine.builds.restart_derived(raised)
     again = _renew(engine, raised, at_once=False)
     if engine.shards is not None:
-        engine.shards.broke(raised)
+        engine.shards.report_broken(raised)
     return again
 
 
-def once_more(engine: EngineRuntime, node: Node) -> None:
+def retry_build(engine: EngineRuntime, node: Node) -> None:
     """Build a full state again whose build failed."""
     build = engine.builds.states[node]
     engine.builds.drop(node)
     if isinstance(build, Promotion | BackfillReceiver) and build.indexes is not None:
-        engine.builds.make_beside(node, build.indexes)
+        engine.builds.build_beside(node, build.indexes)
     else:
-        begin_again(engine, node, at_once=False)
+        rebuild(engine, node, at_once=False)
 
 
-def begin_again(engine: EngineRuntime, node: Node, at_once: bool, large: int | None = None) -> None:
+def rebuild(engine: EngineRuntime, node: Node, at_once: bool, large: int | None = None) -> None:
     """Empty a full node and build its first state again.
 
     If an operator raises meanwhile, the node is built in the background, and the caller continues. `large`: as in
@@ -77,8 +79,8 @@ def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Nod
     again = [n for n in below if n.full and n.readiness not in UNREADY]
     for n in below:
         if n in again:
-            begin_again(engine, n, at_once)
+            rebuild(engine, n, at_once)
         elif not n.full and n.parents:
-            n.inert = True  # until `settle` finds its inputs whole
+            n.inert = True  # until its inputs are complete, see `Backfills.settle`
     engine.builds.settle()
     return again

@@ -1,4 +1,7 @@
-"""What the parts of the engine use of it (`EngineRuntime`), and what it uses of the rooms after it."""
+"""Protocols of the engine: its own interface to its parts (`EngineRuntime`), and the interfaces of later rooms to it.
+
+So no part of the engine imports a room that follows in the import order.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,16 @@ class SlicedRead(Protocol):
 
 class SavedState(Protocol):
     """States of an earlier life (`worker/saving.py`). `waits`: whether the program is still to be restored. `deltas`:
-    the rows written since, by table. `late`: nodes whose state is built after these are applied."""
+    the rows written since, by table. `build_later`: nodes whose state is built after these are applied."""
 
     waits: bool
     deltas: Mapping[str, Batch]
-    late: list[Node]
+    build_later: list[Node]
 
     @property
-    def behind(self) -> bool: ...
+    def lacks_rows(self) -> bool: ...
 
-    def give(self, node: Node) -> bool: ...
+    def restore(self, node: Node) -> bool: ...
 
     def keys(self) -> dict[str, Codes]: ...
 
@@ -51,11 +54,11 @@ class KeyRefill(Protocol):
 
 
 class WorkerExchanges(RemoteSources, Protocol):
-    """The exchanges with other workers (`cluster/exchanges.py`). `worker`: the number of this one. `keeping`: the
+    """The exchanges with other workers (`cluster/exchanges.py`). `worker`: the number of this one. `holding_for`: the
     workers for whose requests nothing is evicted for lack of memory."""
 
     worker: int
-    keeping: set[int]
+    holding_for: set[int]
 
     def ticking(self) -> AbstractContextManager[None]: ...
 
@@ -65,15 +68,15 @@ class WorkerExchanges(RemoteSources, Protocol):
 
     def gather_anew(self, node: Node) -> None: ...
 
-    def relaid(self) -> None: ...
+    def adapt_to_layout(self) -> None: ...
 
     def forget(self, node: Node) -> None: ...
 
-    def load(self, table: str) -> None: ...
+    def report_load(self, table: str) -> None: ...
 
-    def broke(self, raised: set[Node]) -> None: ...
+    def report_broken(self, raised: set[Node]) -> None: ...
 
-    def made_again(self, nodes: set[Node]) -> None: ...
+    def recreated(self, nodes: set[Node]) -> None: ...
 
     def held(self) -> Iterator[Codes]: ...
 
@@ -108,4 +111,4 @@ class EngineRuntime(BackfillRuntime, Protocol):
         """Make all keys of a partial node missing."""
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
-        """Give a full node its first state."""
+        """Build the first state of a full node, or schedule its build."""

@@ -1,6 +1,6 @@
-"""Eviction with its cascade: whatever derives from an evicted key is evicted too (section 4.2; rules R7 to R9).
+"""Eviction with its cascade: all keys that derive from an evicted key are evicted too (section 4.2; rules R7 to R9).
 
-Keeps true: HOLE-CLOSED. Dependent keys are found before any key is dropped, along the dependencies that the
+Keeps true: HOLE-CLOSED. `evict` determines the dependent keys before it drops any key, along the dependencies that the
 layout recorded for each index.
 """
 
@@ -18,7 +18,7 @@ def evict(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
     """Make keys of one index missing, and all keys below that were pulled through them."""
     if node.full or not keys.shape[1]:
         return
-    if node.thin:  # no delta is dropped for a missing key here, so nothing below becomes stale
+    if node.thin:  # a thin node drops no delta of a missing key, so no state below becomes stale
         node.stored.evict(cols, np.ascontiguousarray(keys[:, ~node.stored.missing(cols, keys)]))
         return
     present, ranges = ~node.stored.missing(cols, keys), node.ranges.get(cols)

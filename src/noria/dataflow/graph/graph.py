@@ -27,7 +27,7 @@ class Graph:
         return node
 
     def move(self, leaf: Node, parents: Sequence[Node]) -> None:
-        """Give a leaf other parents. It is the last node afterwards."""
+        """Replace the parents of a leaf. The leaf is the last node afterwards."""
         self.remove(leaf)
         leaf.parents = tuple(parents)
         self.nodes.append(leaf)
@@ -45,34 +45,34 @@ class Graph:
 
 
 def ancestors(n: Node) -> list[Node]:
-    """n and everything above it, in topological order."""
-    found: dict[Node, None] = {}
-    _with_ancestors(n, found)
-    return list(found)
+    """n and all nodes above it, in topological order."""
+    seen: dict[Node, None] = {}
+    _with_ancestors(n, seen)
+    return list(seen)
 
 
 def local_ancestors(n: Node) -> list[Node]:
     """n and its ancestors on this worker: the search ends at exchanges, which are included."""
-    found: dict[Node, None] = {}
-    _with_ancestors(n, found, across=False)
-    return list(found)
+    seen: dict[Node, None] = {}
+    _with_ancestors(n, seen, across=False)
+    return list(seen)
 
 
-def _with_ancestors(n: Node, found: dict[Node, None], across: bool = True) -> None:
+def _with_ancestors(n: Node, seen: dict[Node, None], across: bool = True) -> None:
     for p in n.parents if across or not n.op.remote else ():
-        _with_ancestors(p, found, across)
-    found[n] = None
+        _with_ancestors(p, seen, across)
+    seen[n] = None
 
 
 def nearest(n: Node) -> set[Node]:
     """The closest ancestors that have a state or rows on disk."""
-    found: set[Node] = set()
+    seen: set[Node] = set()
     for p in n.parents:
-        found |= {p} if p.op.stateful else nearest(p)
-    return found
+        seen |= {p} if p.op.stateful else nearest(p)
+    return seen
 
 
-def looked_at(node: Node) -> frozenset[int] | None:
+def used_columns(node: Node) -> frozenset[int] | None:
     """The columns of a node that its children use. None: all."""
-    wanted = [child.op.looks_at(child) for child, _ in node.children]
-    return None if None in wanted else frozenset(c for w in wanted if w is not None for c in w)
+    used = [child.op.used_inputs(child) for child, _ in node.children]
+    return None if None in used else frozenset(c for w in used if w is not None for c in w)

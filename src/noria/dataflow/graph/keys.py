@@ -1,4 +1,5 @@
-"""Arrays of keys, of shape (key columns, keys): folding, distinct keys, and rows under empty keys."""
+"""Functions of key arrays, which have shape (key columns, keys): fold keys, list distinct keys, and repeat rows for
+keys without columns. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Decides which states are full or partial, which indexes they have, and who depends on which key.
+"""Decides which states are full or partial, which indexes they have, and which indexes depend on the keys of which.
 
-`plan` is a pure function of the graph (sections 4.2, 4.5; rule R17). The engine calls it after every change of
+Call `plan`, a pure function of the graph (sections 4.2, 4.5; rule R17). The engine calls it after every change of
 the program.
 
 A stateful node is partial if every pull of its keys can be planned through the operators above it. Otherwise it
@@ -38,26 +38,26 @@ class Layout:
     kept: set[Node] = field(default_factory=set)  # base tables that joins look up in: kept in memory
     pulled: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))
     ranged: defaultdict[Node, set[Columns]] = field(default_factory=lambda: defaultdict(set))  # read by ranges
-    found: set[tuple[Node, Columns]] = field(default_factory=set)  # by what stored rows of nodes are found
+    findable: set[tuple[Node, Columns]] = field(default_factory=set)  # stored rows and their columns
 
 
-def plan(nodes: Iterable[Node], wants: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
+def plan(nodes: Iterable[Node], readers: Iterable[tuple[Node, Columns]], stay_full: Iterable[Node],
          ranged: Container[Node] = ()) -> Layout:
-    """Return the layout of a graph whose leaves are read by the columns in `wants`.
+    """Return the layout of a graph whose leaves are read by the columns in `readers`.
 
     `stay_full`: nodes that are full already and remain so, since a full state never becomes partial under its
     users. `ranged`: leaves that are read by ranges of their only key column. Raises ValueError if a lookup cannot
     be planned at all.
     """
-    nodes, wants = list(nodes), list(wants)
+    nodes, readers = list(nodes), list(readers)
     full: dict[Node, str] = {}
     for n in stay_full:
         _make_full(full, n, n.why_full)
     while True:
         out, before = Layout(full=full), len(full)
         try:
-            for n, cols in wants:
-                _want(out, n, cols)
+            for n, cols in readers:
+                _require(out, n, cols)
                 if n in ranged:
                     _ranged(out, n, cols)
             _full_lookups(out, nodes)
@@ -85,8 +85,8 @@ def coarser(n: Node) -> dict[Columns, list[Columns]]:
     """For each index whose keys are pulled, list the indexes over a proper subset of its columns: their keys
     answer for its keys."""
     pulled = [i for i in n.indexes if i in n.pulled]
-    found = {i: [few for few in pulled if len(few) < len(i) and set(few) < set(i)] for i in pulled}
-    return {i: few for i, few in found.items() if few}
+    fewer = {i: [few for few in pulled if len(few) < len(i) and set(few) < set(i)] for i in pulled}
+    return {i: few for i, few in fewer.items() if few}
 
 
 def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
@@ -96,7 +96,7 @@ def _make_full(full: dict[Node, str], n: Node, why: str) -> None:
         _make_full(full, p, f"n{n.id} below it is full" if n.op.stateful else why)
 
 
-def _want(out: Layout, n: Node, cols: Columns) -> None:
+def _require(out: Layout, n: Node, cols: Columns) -> None:
     """Require that n's state has an index by cols whose keys can be made present."""
     if cols in out.pulled[n]:
         return
@@ -140,7 +140,7 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
     last."""
     cols = tuple(dict.fromkeys(cols))  # a repeated column: keys with two values for it have no rows
     if n.op.stateful:
-        _want(out, n, cols)
+        _require(out, n, cols)
         if any(primary is not None for _, _, primary in path):
             out.kept.add(n)
         if user:
@@ -158,12 +158,12 @@ def _need(out: Layout, n: Node, cols: Columns, user: tuple[Node, Columns] | None
 
 
 def _find(out: Layout, n: Node, cols: Columns) -> None:
-    """Require that stored rows of n can be found by cols, whether their keys are present or not. A node that
-    several paths reach is planned once."""
+    """Require an index by cols over the stored rows of n, whether their keys are present or not. A node on several
+    paths is planned once."""
     cols = tuple(dict.fromkeys(cols))
-    if (n, cols) in out.found:
+    if (n, cols) in out.findable:
         return
-    out.found.add((n, cols))
+    out.findable.add((n, cols))
     if n.op.stateful:
         out.indexes[n][cols] = None
         out.kept.add(n)

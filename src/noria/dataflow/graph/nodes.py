@@ -37,7 +37,7 @@ class Untraceable(Exception):
 
 
 class RemoteRows(Protocol):
-    """Rows that other workers were asked for. `over`: all are here, or `error` says why they cannot be had. `then`:
+    """Requested rows of other workers. `over`: all rows have arrived, or `error` is the reason why none will. `then`:
     functions to call when it is over."""
 
     over: bool
@@ -64,8 +64,8 @@ class MissMode(Enum):
 
 @dataclass(frozen=True)
 class ParentPull:
-    """A pull by some columns asks parent `port` for `cols`. `primary`: of a join, the port that the pull reads
-    first; None for other operators. `find`: stored rows of that parent must also be found by these columns."""
+    """A pull by some columns pulls `cols` from parent `port`. `primary`: of a join, the port that the pull reads
+    first; None for other operators. `find`: that parent's stored rows must have an index by these columns, too."""
 
     port: int
     cols: Columns
@@ -117,7 +117,7 @@ class UpstreamReader(Protocol):
     def stream(self, node: Node) -> Iterator[Batch]:
         """All rows of a node, in slices."""
 
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """All rows of a node."""
 
     def driver(self, node: Node) -> int:
@@ -170,7 +170,7 @@ class SequentialRead(Protocol):
 
     def possible(self) -> bool: ...
 
-    def worth_it(self, engine: GraphRuntime, passed: int, total: int) -> bool: ...
+    def is_cheaper(self, engine: GraphRuntime, passed: int, total: int) -> bool: ...
 
     def total(self, engine: GraphRuntime) -> int: ...
 
@@ -211,7 +211,7 @@ class Operator:
         raise NotImplementedError
 
     def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        """What a pull by output columns asks of the parents. Raises Untraceable if it cannot be planned."""
+        """The pulls from the parents that a pull by output columns needs. Raises Untraceable if there is no plan."""
         raise NotImplementedError
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
@@ -297,23 +297,23 @@ class Operator:
         raise NotImplementedError
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        """The operator applied to whole relations, without state. `validate` compares states with it."""
+        """The operator applied to complete relations, without state. `validate` compares states with it."""
         raise NotImplementedError
 
     # ---- stateful operators only (`ops/stateful/stateful.py`)
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         """A state that computes `recompute` of the only input from slices. Only for operators of a plan: not a
         `Keep` or a reader."""
         raise NotImplementedError
 
-    def whole(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
+    def recompute_sliced(self, engine: UpstreamReader, node: Node, slices: Iterator[Batch]) -> Batch:
         """`recompute` of an input that arrives in slices."""
-        gathered = self.gathered(engine, node)
+        partial_result = self.partial_result(engine, node)
         for rows in slices:
-            gathered.add(rows)
+            partial_result.add(rows)
             if engine.work is not None:
-                engine.work.product(len(gathered), node.width)
-        return gathered.rows()
+                engine.work.product(len(partial_result), node.width)
+        return partial_result.rows()
 
     def presence(self, node: Node) -> list[Columns]:
         """The indexes that record for each key whether it is present or missing."""
@@ -323,7 +323,7 @@ class Operator:
         """Create, change or drop node.state so that it agrees with node.full and node.indexes."""
         raise NotImplementedError
 
-    def looks_at(self, node: Node) -> frozenset[int] | None:
+    def used_inputs(self, node: Node) -> frozenset[int] | None:
         """The input columns on which the rows depend that nodes below use. None: all."""
         return None
 
@@ -338,12 +338,12 @@ class Operator:
         """Make keys present; `rows` are the parent's rows for these keys."""
         raise NotImplementedError
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
         """All output rows of a full node."""
         raise NotImplementedError
 
     def forget(self, engine: GraphRuntime, node: Node) -> None:
-        """Drop the whole state: all keys of a partial one are missing then, and a full one must be built again."""
+        """Drop all rows of the state: all keys of a partial state are missing then, and a full state must be built."""
         raise NotImplementedError
 
 
@@ -386,11 +386,11 @@ class DependentIndex(NamedTuple):
 
 
 class NodeState(Enum):
-    """Whether a node takes part in ticks, and what it waits for otherwise."""
+    """Whether ticks update a node, and what it waits for otherwise."""
 
     NEW = "new"  # made, and not yet settled
     READY = "ready"
-    WAITING = "waiting"  # for its first state, or for what it derives from
+    WAITING = "waiting"  # for its first state, or for a state above
     BUFFERING = "buffering"  # its deltas are kept back while Spark computes the input of its first state
     RENEWED = "renewed"  # it was ready; its state is filled or built again
 
@@ -421,16 +421,16 @@ class Node:
     state: State | None = None
     live: bool = False  # whether it has been ready
     stash: list[Batch] | None = None  # input deltas kept back while the first state is computed elsewhere
-    inert: bool = False  # takes part in no tick until it can be built
+    inert: bool = False  # no tick updates it until it can be built
     ranges: dict[Columns, Ranges] = field(default_factory=dict)  # of the indexes by which ranges are read
     parts: Parts = ONE
     thin: bool = False  # of an exchange: whether it stores answers only until they are used
-    elsewhere: bool = False  # whether all its rows are at another worker
+    all_remote: bool = False  # whether all its rows are at another worker
     through: dict[int,
                   # of a join, by primary: nodes that pull through it
                   list[DependentIndex]] = field(default_factory=dict)
     reuse: str = ""  # description of a node that several plans share
-    stands_for: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
+    plan_shares: tuple[float, ...] = ()  # for each plan, the share of the columns it alone would have
     stats: NodeStats = field(default_factory=NodeStats)
 
     @property

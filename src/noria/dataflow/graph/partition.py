@@ -1,7 +1,6 @@
-"""How the rows of a node are distributed: by which of its columns they are hashed over the workers (DESIGN
-section 7).
+"""Computes by which of its columns the rows of a node are hashed over the workers (DESIGN section 7). Pure.
 
-`ReadParts` lists alternatives, each of which determines the worker of a row; the rows of an inner join have one for
+`Parts` lists alternatives, each of which determines the worker of a row; the rows of an inner join have one for
 either side's key. `ONE`: all rows are at worker 0. `SPREAD`: no columns determine the worker.
 
 Keeps true: rows with equal values in an alternative's columns are at one worker, the one that `owners` returns.

@@ -1,4 +1,4 @@
-"""Protocols by which the pure data-flow uses the world: base tables on disk and published views.
+"""Protocols through which the pure data-flow uses base tables on disk and published views.
 
 `storage/` (RocksDB) and `views/` (shared memory) implement them; tests use dictionaries. Key arrays have shape
 (key columns, keys) and hold raw codes. Implementations fold CI text themselves.
@@ -44,24 +44,24 @@ class IndexBuild(Protocol):
 
     def step(self, rows: int) -> bool:
         """Index the next rows. Returns True when the index is complete and in use. After an SqlError the caller
-        may continue or give up."""
+        may continue or abandon it."""
 
     @property
     def awaits(self) -> bool:
         """Whether it waits for files of Spark's tasks."""
 
     def deliver(self, files: Sequence[str]) -> None:
-        """Ingest files that were made from a checkpoint taken since it began to wait. After an SqlError it still
+        """Ingest files that were made from a checkpoint which is younger than its wait. After an SqlError it still
         waits for files."""
 
     def in_slices(self) -> None:
         """Stop waiting for files and index the rows in slices."""
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row: a bulk load added rows without writes."""
 
-    def give_up(self) -> None:
-        """Abandon the index and remove everything that was built."""
+    def abandon(self) -> None:
+        """Abandon the index and remove its entries."""
 
 
 class DefinitionCheck(Protocol):
@@ -81,7 +81,7 @@ class DefinitionCheck(Protocol):
     def step(self, rows: int) -> bool:
         """Check the next rows. Returns True when no row is left."""
 
-    def give_up(self) -> None: ...
+    def abandon(self) -> None: ...
 
 
 class TooManyRows(Exception):
@@ -174,7 +174,7 @@ class BaseStore(Protocol):
     def create_table(self, table: TableDef) -> None: ...
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
-        """Give the table of this id another definition and name; the next `set_recipe` makes it durable.
+        """Replace the definition and name of the table of this id; the next `set_recipe` makes the change durable.
 
         Declared indexes are maintained from now on, and `begin_index` builds them. `fits`: the rows are known to
         fit. Otherwise, if types change, `begin_fitting` must have confirmed it: else SqlError 1412.
@@ -184,7 +184,7 @@ class BaseStore(Protocol):
         """Begin to check whether the rows of the table of this id fit this definition."""
 
     def unbuilt(self) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Table and columns of each declared index that no key or other index serves and that nobody builds."""
+        """Table and columns of each declared index that no key or other index serves and that is not being built."""
 
     def drop_table(self, name: str) -> None: ...
 
@@ -233,12 +233,12 @@ class BaseStore(Protocol):
                                                                                     dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
 
-        Each statement takes effect wholly or, on its SqlError, not at all. Later statements see earlier ones.
+        Each statement is applied completely or, on its SqlError, not at all. Later statements see earlier ones.
         Returns a result for each statement and the net delta of each table. A repeated (epoch, seq) changes
         nothing, and returns its first results without deltas.
 
-        `work`: checked between slices of a scan, before the commit. `group`: all statements take effect or none
-        does. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
+        `work`: checked between slices of a scan, before the commit. `group`: all statements are applied or none
+        is. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
         name that it remembers likewise.
         """
 
@@ -255,26 +255,26 @@ class BaseStore(Protocol):
         """Second phase: commit the prepared group as `write` would, or discard it. An unknown group has no
         effect. Without disk space nothing changes, and every result has the error."""
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
-                 within: Part | None = None) -> StatementEffect:
+    def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
+                       work: RequestLimits | None = None, within: Part | None = None) -> StatementEffect:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
-        Without a transaction (`within`), a lock that somebody holds is SqlError 3572. Within one, Blocked is raised
+        Without a transaction (`within`), a lock of a transaction is SqlError 3572. Within one, Blocked is raised
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
-    def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,
-                                                                                                             ...]:
-        """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `work_out`; a transaction
-        then also holds the locks of all keys and entries that were looked up."""
+    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None
+                       ) -> tuple[bytes, ...]:
+        """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `predict_effect`; a
+        transaction then also holds the locks of all keys and entries that were looked up."""
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
                      ) -> None:
-        """Raise SqlError 1062 if the rows `came` (packed) would violate a UNIQUE index, among each other or with
-        stored rows. Rows whose keys are in `gone` do not count. Locks: as in `met`."""
+        """Raise SqlError 1062 if the rows `added` (packed) would violate a UNIQUE index, among each other or with
+        stored rows. Rows whose keys are in `removed` do not count. Locks: as in `find_conflicts`."""
 
-    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, given: tuple[bytes, ...]) -> object:
+    def entries(self, table: TableDef, columns: tuple[int, ...], what: str, arguments: tuple[bytes, ...]) -> object:
         """Answer a question about a UNIQUE index that `begin_fitting` has filled for this definition. SqlError
         1412 if no such check ran."""
 
@@ -285,7 +285,7 @@ class BaseStore(Protocol):
                ) -> tuple[Batch, Codes]:
         """Rows whose columns equal a key, and for each row the ordinal of its key.
 
-        NULL equals NULL as in GROUP BY; joins and clients never ask for NULL. `texts`: the columns whose texts
+        NULL equals NULL as in GROUP BY; joins and clients never look NULL up. `texts`: the columns whose texts
         the caller reads; others may be NULL. None: all. `most`: the limit for a table with a primary key, beyond
         which TooManyRows is raised; 0: no limit.
         """
@@ -411,7 +411,7 @@ class ViewState(Protocol):
     """The state of one reader: rows by one key, published for lock-free readers.
 
     A key is present (its rows are complete, perhaps none) or missing; a full view has every key present.
-    `apply`, `fill` and `evict` publish each touched key atomically, whole versions only.
+    `apply`, `fill` and `evict` publish each changed key atomically: readers see complete versions only.
     """
 
     full: bool
@@ -445,7 +445,8 @@ class ViewState(Protocol):
     def end_tick(self, tick: int) -> None: ...
 
     def activate(self) -> None:
-        """Publish the first rows of a full view. Until then readers find every key missing and ask the worker."""
+        """Publish the first rows of a full view. Until then readers see every key as missing and send the worker a
+        request."""
 
     def memory(self) -> int:
         """Bytes in use, index and rows."""
@@ -483,4 +484,4 @@ class ViewFactory(Protocol):
         ...
 
     def take_over(self) -> None:
-        """Mark everything that earlier lives of this worker published as dead."""
+        """Mark all views of earlier lives of this worker as dead."""

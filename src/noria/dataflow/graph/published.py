@@ -1,4 +1,7 @@
-"""The state of a reader: a view in shared memory, with one index by the view's key."""
+"""The state of a reader: a view in shared memory, with one index by the view's key.
+
+`Published` adapts the view to the protocol `State`; `view_of` returns the view itself.
+"""
 
 from __future__ import annotations
 

@@ -39,18 +39,18 @@ def read(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int) -
 
 def read_first(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool
                ) -> tuple[Batch, Codes]:
-    """As `read`, but stop when `rows` rows are found, counted from low (`descending`: from high). Keys beyond are
-    neither pulled nor filled."""
+    """As `read`, but stop after `rows` rows, counted from low (`descending`: from high). Keys beyond are neither pulled
+    nor filled."""
     parts: list[tuple[Batch, Codes]] = []
-    have, ask, keys = 0, rows, 0
+    have, target, keys = 0, rows, 0
     while have < rows and low <= high:
-        end = _reach(engine, node, cols, low, high, ask, descending)
+        end = _reach(engine, node, cols, low, high, target, descending)
         part, ordinal = read(engine, node, cols, *((end, high) if descending else (low, end)))
         parts.append((part, ordinal + keys))
         keys += 1 + int(ordinal.max(initial=-1))
         have += int(part.weights.sum())
         low, high = (low, end - 1) if descending else (end + 1, high)
-        ask *= 2  # rows on disk may be filtered or joined away
+        target *= 2  # rows on disk may be filtered or joined away
     if not parts:
         return Batch.empty(node.width), np.empty(0, np.int64)
     return concat([p for p, _ in parts], node.width), np.concatenate([o for _, o in parts])
@@ -70,7 +70,7 @@ def _reach(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int,
 
 
 def sources(node: Node, cols: Columns) -> list[ParentPull]:
-    """What a pull by the column asks of the parents that the column derives from."""
+    """The pulls from the parents that the column derives from, which a pull by the column needs."""
     return [n for n in node.op.needs(node, cols) if n.primary is None or n.primary == n.port]
 
 
@@ -81,7 +81,7 @@ def _filled(engine: GraphRuntime, node: Node, cols: Columns, low: int, high: int
     ranges = node.ranges[cols]
     if node.full and not len(ranges.starts):
         ranges.add(MIN_INT, MAX_INT)
-        ranges.note(node.op.everything(engine, node).columns[cols[0]])
+        ranges.note(node.op.all_rows(engine, node).columns[cols[0]])
     for first, last in ranges.gaps(low, high):
         values = _above(engine, node, cols, first, last)
         _pull(engine, node, cols, values[None, :])
@@ -106,7 +106,7 @@ def _pull(engine: GraphRuntime, node: Node, cols: Columns, keys: Codes) -> None:
         engine.fetch(node, cols, keys, MissMode.FILL)
         return
     missing = node.stored.missing(cols, keys)
-    node.stats.asked += keys.shape[1]
+    node.stats.requested += keys.shape[1]
     if missing.any():
         node.stats.misses += int(np.count_nonzero(missing))
         engine.fill(node, cols, np.ascontiguousarray(keys[:, missing]))
@@ -151,9 +151,9 @@ def _columns(node: Node, cols: Columns, deltas: Sequence[Batch | None]) -> Itera
 
 
 # ------------------------------------------------------------------ eviction, layout
-def relaid(node: Node, wanted: set[Columns], promoted: bool) -> None:
+def adapt_to_layout(node: Node, indexes: set[Columns], promoted: bool) -> None:
     """After a layout, set the indexes by which ranges are read. `promoted`: the node was partial and is full now."""
-    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(wanted)}
+    node.ranges = {cols: Ranges() if promoted else node.ranges.get(cols, Ranges()) for cols in sorted(indexes)}
 
 
 def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
@@ -169,10 +169,10 @@ def uncovered(node: Node, cols: Columns, low: int, high: int) -> list[Node]:
 
 
 def _now_filled(engine: GraphRuntime, field: Field, low: int, high: int, values: int) -> str:
-    return f"{_shown(engine, field, low, high)}, which has {values} values"
+    return f"{_interval_text(engine, field, low, high)}, which has {values} values"
 
 
-def _shown(engine: GraphRuntime, field: Field, low: int, high: int) -> str:
+def _interval_text(engine: GraphRuntime, field: Field, low: int, high: int) -> str:
     first = "" if low == MIN_INT else text.of_value(engine.symbols, field, low)
     return f"{first}..{'' if high == MAX_INT else text.of_value(engine.symbols, field, high)}"
 

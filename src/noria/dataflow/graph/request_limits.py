@@ -1,11 +1,11 @@
 """The limits of one request on its worker: time, memory, cancellation.
 
-An engine with a `work` checks it during an upquery or a first state: before each pull and before each product of
-rows.
+An engine checks its `work`, the `RequestLimits` of the current request, during an upquery or a first state: before each
+pull and before each product of rows.
 
-Keeps true: it is checked only while every state is whole. This is so between two fills, between two slices of a
-first state, and between two slices of a scan before the commit. So an abandoned request leaves nothing half done.
-Ticks of committed writes have no `work`: they always finish.
+Keeps true: the limits are checked only while every state is consistent. This is so between two fills, between two
+slices of a first state, and between two slices of a scan before the commit. So an abandoned request leaves no state
+half changed. Ticks of committed writes have no limits: they always finish.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ class RequestLimits:
     busy machine does not count. Then `clock` allows WAITING_TIMES as much, for waits on a disk. Both clocks
     return nanoseconds.
 
-    `unwanted`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
-    of a full state that it builds; 0: none. `unforeseen`: records a defect in a part of the request and returns
+    `cancelled`: whether it was cancelled. `nbytes`: the limit of one intermediate result. `state_bytes`: the limit
+    of a full state that it builds; 0: none. `on_defect`: records a defect in a part of the request and returns
     the error to answer with.
     """
 
     __slots__ = (
+        "_cancelled",
         "_clock",
         "_ends",
         "_limit_ms",
         "_nbytes",
+        "_on_defect",
         "_processor",
         "_state_bytes",
         "_stops",
-        "_unforeseen",
-        "_unwanted",
     )
 
-    def __init__(self, clock: Clock | None = None, limit_ms: int = 0, unwanted: Callable[[], bool] | None = None,
+    def __init__(self, clock: Clock | None = None, limit_ms: int = 0, cancelled: Callable[[], bool] | None = None,
                  nbytes: int = REQUEST_BYTES, state_bytes: int = 0,
-                 unforeseen: Callable[[Exception], SqlError] | None = None, processor: Clock | None = None):
-        self._state_bytes, self._unforeseen = state_bytes, unforeseen
+                 on_defect: Callable[[Exception], SqlError] | None = None, processor: Clock | None = None):
+        self._state_bytes, self._on_defect = state_bytes, on_defect
         self._clock, self._processor = (clock, processor) if limit_ms else (None, None)
-        self._limit_ms, self._unwanted, self._nbytes = limit_ms, unwanted, nbytes
+        self._limit_ms, self._cancelled, self._nbytes = limit_ms, cancelled, nbytes
         limit_ns = limit_ms * 1_000_000
         self._stops = 0 if self._processor is None else self._processor() + limit_ns
         times = 1 if self._processor is None else WAITING_TIMES
@@ -57,12 +57,12 @@ class RequestLimits:
 
     def check(self) -> None:
         """Raise SqlError 1317 if the request was cancelled, 3024 if its time is over."""
-        if self._unwanted is not None and self._unwanted():
+        if self._cancelled is not None and self._cancelled():
             raise interrupted()
         if self._clock is not None and self._clock() > self._ends:
-            raise self.late()
+            raise self.timeout()
         if self._processor is not None and self._processor() > self._stops:
-            raise self.late()
+            raise self.timeout()
 
     def product(self, rows: int, width: int) -> None:
         """Call it before `rows` rows are made. SqlError 3024 if they exceed the memory of one request."""
@@ -80,12 +80,12 @@ class RequestLimits:
                                         "`column = ?` to be read by")
 
     def defect(self, bug: Exception) -> SqlError:
-        """Return the error for a defect in a part of the request; raise the defect itself if nobody records it."""
-        if self._unforeseen is None:
+        """Return the error for a defect in a part of the request; without `on_defect`, raise the defect itself."""
+        if self._on_defect is None:
             raise bug
-        return self._unforeseen(bug)
+        return self._on_defect(bug)
 
-    def late(self) -> SqlError:
+    def timeout(self) -> SqlError:
         return statement_timeout(self._limit_ms)
 
 

@@ -1,4 +1,4 @@
-"""Counters of a node."""
+"""Counters of a node, for EXPLAIN, /graph and /metrics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 class NodeStats:
     """Counters since the node was created.
 
-    `asked`: keys that pulls and reads asked of its partial state. `pull_depth`: the length of the longest chain
-    of states that one of its misses filled. `timed_*`: of the ticks that were timed. `filled_ahead`: percent of the
-    rows whose keys were filled before a read; these are not counted as misses.
+    `requested`: keys that pulls and reads requested from its partial state. `pull_depth`: the length of the longest
+    chain of states that one of its misses filled. `timed_*`: of the ticks that were timed. `filled_ahead`: percent of
+    the rows whose keys were filled before a read; these are not counted as misses.
     """
 
     rows_in: int = 0
     rows_out: int = 0
     ticks: int = 0
-    asked: int = 0
+    requested: int = 0
     misses: int = 0
     evictions: int = 0
     pull_depth: int = 0

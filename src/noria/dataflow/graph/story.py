@@ -1,10 +1,12 @@
 """The story of a violation: the last requests, base deltas and misses before it.
 
-An engine's story stores events as they happen and formats them only when it is read. Deltas of other nodes follow
-from these events. The story has them too if it is the engine's `trace`, as in tests.
+An engine's story stores events as they happen and formats them only when it is read. Deltas of nodes that are no base
+tables follow from these events, so they are not stored, unless the story is the engine's `trace`, as in tests.
 
-Keeps true: an event refers to a few rows at most, however large the delta was. It refers to no node, so the
-memory of a dropped view is freed.
+Keeps true: an event has a few rows at most, however large the delta was. It refers to no node, so the memory of a
+dropped view is freed.
+
+Call the `Story` with each event, and `describe` for the text.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ More = Callable[[], str]
 
 
 class Story:
-    """Records events: call it with the arguments of `told`. `tell` returns them as text."""
+    """Records events: call it with the arguments of `format_event`. `describe` returns them as text."""
 
     def __init__(self, symbols: Symbols, events: int = STORY_EVENTS):
         self._symbols = symbols
@@ -47,7 +49,7 @@ class Story:
         """Record that the worker begins a request."""
         self._note((what, number))
 
-    def tell(self, key: str = "") -> str:
+    def describe(self, key: str = "") -> str:
         """The events that mention a key, written as it is shown, such as "(7, 'a')". All events for "". A
         composite row that starts with the key's values counts too."""
         inner = key.strip("()")
@@ -65,13 +67,13 @@ class Story:
             codes = np.frombuffer(kept, np.int64)
             kept = codes.reshape(len(cols), -1) if cols else codes.reshape(0, 0)
         try:
-            return told(self._symbols, kind, node, fields, cols, kept, more)
+            return format_event(self._symbols, kind, node, fields, cols, kept, more)
         except Exception as e:  # its texts were swept since
             return f"n{event[1]} {event[0]} what can no longer be shown: {type(e).__name__}"
 
 
-def told(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
-         rows: Batch | Codes | int | None, more: More | None = None) -> str:
+def format_event(symbols: Symbols, kind: str, node: int, fields: Sequence[Field], cols: Columns,
+                 rows: Batch | Codes | int | None, more: More | None = None) -> str:
     """Format an event.
 
     `node`: its number. `fields`: its columns. `kind`: emits (`rows` is the delta), or misses, fills, reads,

@@ -1,6 +1,6 @@
-"""Bulk rows as Arrow: the contents of views for `verify`, and first states computed by Spark.
+"""Converts bulk rows to and from Arrow: the contents of views for `verify`, and first states computed by Spark.
 
-The form has columns c0, c1, … in order and `weight`. A column with an evaluation error somewhere has a boolean
+The Arrow form has columns c0, c1, … in order and `weight`. A column with an evaluation error somewhere has a boolean
 column e<i>, and c<i> is NULL in the rows with the error. Present keys are columns k0, k1, … in the order of the
 view's key.
 """

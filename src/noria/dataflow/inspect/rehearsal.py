@@ -1,8 +1,8 @@
 """Describes what a change of the program would do to one worker's graph, without doing it (section 5).
 
-The new views are lowered onto the present graph, a layout is planned for the nodes that would exist, and the new
-nodes are removed again. Keeps true: no state, index or build changes. A layout is a pure function of the graph,
-and the new nodes get no state.
+`rehearse` lowers the new views onto the present graph, plans a layout for the nodes that would exist, and removes the
+new nodes again. Keeps true: no state, index or build changes. A layout is a pure function of the graph, and the new
+nodes have no state.
 
 Bytes are estimates. A state is assumed to have as many rows as the largest table that it derives from: groups
 have fewer, joins may have more. Each row counts 8 bytes a column, its identity and its index entries. Texts are
@@ -29,7 +29,7 @@ from noria.state.rows.layout import ENTRY
 
 WORD = 8
 _BESIDE = re.compile(r"\0\d+")  # in the name of a view that is made beside another one
-_NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another one
+_NUMBER = re.compile(r"^n\d+(?= below it)")  # of a node that will have another number
 
 
 class RehearsalPlanner(Protocol):
@@ -37,7 +37,7 @@ class RehearsalPlanner(Protocol):
 
     def try_view(self, view: Any) -> None: ...
 
-    def take_out(self, name: str) -> None: ...
+    def remove_trial_view(self, name: str) -> None: ...
 
     def top(self, view: str) -> Node | None:
         """The node of a view's rows, or None."""
@@ -61,7 +61,7 @@ def rehearse(engine: Engine, planner: RehearsalPlanner, views: Sequence[ViewDef]
         raise SqlError(*NOT_SUPPORTED_YET, str(e)) from e
     finally:
         for name in [n for n in reversed(tried) if n in planner.names()]:
-            planner.take_out(name)
+            planner.remove_trial_view(name)
         engine.graph.next_id = first_id
 
 
@@ -73,12 +73,12 @@ def _described(engine: Engine, planner: RehearsalPlanner, views: Sequence[str], 
               for m in ancestors(leaf)}
     nodes = [n for n in engine.graph.nodes if n in needed]
     plan = layout.plan(nodes, [(r, engine.reads[r]) for r in readers], [n for n in nodes if n.full], engine.ranged)
-    told = tuple(ViewPlan(name, tuple(_node(engine, n, plan, n not in before) for n in ancestors(leaf)))
-                 for name, leaf in leaves.items() if leaf is not None)
-    gone = [n for n in engine.graph.nodes if n not in needed]
+    view_plans = tuple(ViewPlan(name, tuple(_node(engine, n, plan, n not in before) for n in ancestors(leaf)))
+                       for name, leaf in leaves.items() if leaf is not None)
+    freed = [n for n in engine.graph.nodes if n not in needed]
     known = engine.store.tables()
-    return Rehearsal(told, tuple(_indexes(engine, plan, nodes)), len(gone),
-                     sum(n.stored.memory() for n in gone if n.op.stateful and n.state is not None),
+    return Rehearsal(view_plans, tuple(_indexes(engine, plan, nodes)), len(freed),
+                     sum(n.stored.memory() for n in freed if n.op.stateful and n.state is not None),
                      {t: engine.store.row_count(t) for t in known})
 
 

@@ -43,12 +43,12 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "rows": len(n.stored) if kept else 0,
         "bytes": nbytes,
         "views": views,
-        "saves": saved(nbytes, len(views), n.stands_for),
+        "saves": saved(nbytes, len(views), n.plan_shares),
         "rows_in": n.stats.rows_in,
         "rows_out": n.stats.rows_out,
         "ticks": n.stats.ticks,
         "tick_ms": round(n.stats.tick_ms(), 3),
-        "asked": n.stats.asked,
+        "asked": n.stats.requested,
         "misses": n.stats.misses,
         "evictions": n.stats.evictions,
         "pull_depth": n.stats.pull_depth,
@@ -60,8 +60,8 @@ def _building(engine: Engine, n: Node) -> str:
     build = engine.builds.states.get(n)
     if build is None:
         return "waits for what it derives from" if n.inert and n.op.stateful else ""
-    told = engine.builds.progress(build)
-    return told.waits or f"{told.done} of {told.total} rows"
+    progress = engine.builds.progress(build)
+    return progress.waits or f"{progress.done} of {progress.total} rows"
 
 
 def _failed(engine: Engine, n: Node) -> str:
@@ -78,32 +78,32 @@ def _spread(n: Node) -> str:
 
 
 def _pulls(n: Node) -> str:
-    """Which workers an exchange asks for the rows of a key, and why."""
+    """To which workers an exchange sends the request for the rows of a key, and why."""
     if n.full:
         return "asks all workers once, for all rows"
     (above,) = n.parents
-    told = []
+    parts = []
     for cols in n.indexes:
         part = next((p for p in above.parts if set(p) <= set(cols)), None)
-        told.append(f"a pull by {_names(n, cols)} asks " + (
+        parts.append(f"a pull by {_names(n, cols)} asks " + (
             f"all workers (broad): {_names(n, cols)} does not tell where rows of n{above.id} are" if part is None else
             "worker 0 (narrow)" if not part else
             f"one worker (narrow): rows of n{above.id} are spread by {_names(n, part)}"))
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def _why_partial(n: Node) -> str:
-    """For each key: the states above that can find its rows, and by which columns."""
+    """For each key: the states above in which its rows are looked up, and by which columns."""
     if not n.parents:
         return "its rows are on disk"
-    told = []
+    parts = []
     for cols in n.indexes:
         if cols in n.pulled:
-            found = dict.fromkeys(f"n{m.id}'s {_names(m, theirs)}" for m, theirs in _origins(n, cols))
-            told.append(f"{_names(n, cols)} found by {' and '.join(found)}")
+            states = dict.fromkeys(f"n{m.id}'s {_names(m, theirs)}" for m, theirs in _origins(n, cols))
+            parts.append(f"{_names(n, cols)} found by {' and '.join(states)}")
     if n.stats.filled_ahead:
-        told.append(f"{n.stats.filled_ahead:.0f} % filled beforehand")
-    return "; ".join(told)
+        parts.append(f"{n.stats.filled_ahead:.0f} % filled beforehand")
+    return "; ".join(parts)
 
 
 def _origins(n: Node, cols: Columns) -> Iterator[tuple[Node, Columns]]:

@@ -1,10 +1,10 @@
-"""`validate`: compares every state with a recomputation from the base tables that uses no state.
+"""Compares every state with a recomputation from the base tables that uses no state: call `validate`.
 
 It checks DELTA-SUM, UPDATE-COMPLETE, NO-SPURIOUS and READER-CONVERGES for every present key of every index. It
 checks HOLE-CLOSED by reading each present key through its parents, where no key may be missing.
 
 One of several workers checks only states that derive from its own rows; `noria verify` and the simulator compare
-the others. It is slow: for tests and for `Inspect("validate")`.
+the others. The comparison is slow: use it in tests and by `Inspect("validate")`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _is_own(engine: Engine, n: Node) -> bool:
 
 
 def recompute(engine: Engine) -> dict[Node, Rows]:
-    """Compute every node's rows from the base tables, by each operator's algebra on whole relations."""
+    """Compute every node's rows from the base tables, by each operator's algebra on complete relations."""
     truth: dict[Node, Rows] = {}
     for n in engine.graph.nodes:
         if not n.parents:
@@ -67,7 +67,7 @@ def _batch(rows: Rows, width: int) -> Batch:
 
 def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
     if n.full:
-        have = bag(n.op.everything(engine, n))
+        have = bag(n.op.all_rows(engine, n))
         if have != truth:
             raise InvariantViolation("DELTA-SUM", f"{n}: has {dict(have)}, recomputed {dict(truth)}")
         return
@@ -78,10 +78,10 @@ def _check_state(engine: Engine, n: Node, truth: Rows) -> None:
         rows, ordinal = n.op.fetch(engine, n, cols, keys, MissMode.STORED)
         recomputed = _by_key(engine, n, cols, truth)
         for key, have in zip(map(tuple, keys.T.tolist()), _apart(rows, ordinal, keys.shape[1]), strict=True):
-            want = recomputed.get(key, Counter())
-            if have != want:
+            expected = recomputed.get(key, Counter())
+            if have != expected:
                 raise InvariantViolation(
-                    "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(want)}")
+                    "UPDATE-COMPLETE", f"{n} {list(cols)}={key}: has {dict(have)}, recomputed {dict(expected)}")
 
 
 def _apart(rows: Batch, ordinal: Codes, keys: int) -> list[Rows]:
@@ -96,10 +96,10 @@ def _by_key(engine: Engine, n: Node, cols: Columns, truth: Rows) -> dict[tuple[i
     """The recomputed rows by their folded key."""
     raw = np.array(list(truth), np.int64).reshape(len(truth), n.width)[:, list(cols)].T
     folded = folded_keys(engine.symbols, [n.fields[c].type.folds for c in cols], np.ascontiguousarray(raw))
-    found: dict[tuple[int, ...], Rows] = {}
+    out: dict[tuple[int, ...], Rows] = {}
     for (row, weight), key in zip(truth.items(), map(tuple, folded.T.tolist()), strict=True):
-        found.setdefault(key, Counter())[row] = weight
-    return found
+        out.setdefault(key, Counter())[row] = weight
+    return out
 
 
 def _check_ranges(n: Node, cols: tuple[int, ...], truth: Rows) -> None:

@@ -1,6 +1,6 @@
 """Describes what a worker's requests wait for, to diagnose a worker that does not answer.
 
-Each line names something that is missing and who must send or build it.
+Each line names a missing state, index, row or message, and the worker that must build or send it. Call `of_worker`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from noria.core.limits import WAITS_TOLD
+from noria.core.limits import WAITS_SHOWN
 from noria.dataflow.cluster.peers import Peers
 from noria.dataflow.cluster.pending import Gather
 from noria.dataflow.messages.packets import Envelope
@@ -26,15 +26,15 @@ class WaitingRequests(Protocol):
 
 def of_worker(peers: Peers | None, deferred: WaitingRequests) -> list[str]:
     """The lines for requests, builds and rows of other workers, at most WAITS_TOLD."""
-    told = chain(_built(deferred), () if peers is None else _of_peers(peers))
-    return list(islice(told, WAITS_TOLD))
+    lines = chain(_built(deferred), () if peers is None else _of_peers(peers))
+    return list(islice(lines, WAITS_SHOWN))
 
 
 def _built(deferred: WaitingRequests) -> Iterator[str]:
     for e, builds in deferred.waiting():
         yield f"{type(e.body).__name__} {getattr(e.body, 'what', '')}: waits for {', '.join(builds) or 'nothing built'}"
-    for told in deferred.progress():
-        yield f"{told['what']}: {told['state']}, {told['rows']} of {told['of']} rows; {told['why']}".rstrip("; ")
+    for build in deferred.progress():
+        yield f"{build['what']}: {build['state']}, {build['rows']} of {build['of']} rows; {build['why']}".rstrip("; ")
 
 
 def _of_peers(peers: Peers) -> Iterator[str]:
@@ -44,22 +44,22 @@ def _of_peers(peers: Peers) -> Iterator[str]:
     shards = peers.shards
     for g in shards.gathers():
         yield from _gathered(g)
-    if parked := [*shards.waiting.askers()]:
+    if parked := [*shards.waiting.requesters()]:
         yield f"parked: {_by_worker(parked)}"
-    if shards.keeping:
-        yield f"nothing is evicted for want of memory while requests of workers {sorted(shards.keeping)} need it"
+    if shards.holding_for:
+        yield f"nothing is evicted for want of memory while requests of workers {sorted(shards.holding_for)} need it"
     for r in shards.marks.rounds():
         yield f"a mark of depth {r.depth} waits for workers {sorted(r.missing)}"
 
 
 def _gathered(g: Gather) -> Iterator[str]:
-    lacking = {w: int((mask & ~g.answered[w]).sum()) for w, mask in g.wanted.items()}
+    lacking = {w: int((mask & ~g.answered[w]).sum()) for w, mask in g.requested.items()}
     cols = ", ".join(g.node.fields[c].name for c in g.cols)
     what = f"{g.keys.shape[1]} keys of {cols}" if g.cols else "all rows"
     yield (f"node {g.node.id} gathers {what}; lacks {', '.join(f'{n} of worker {w}' for w, n in lacking.items())}"
            + (f"; again of lost workers {sorted(g.lost)}" if g.lost else ""))
 
 
-def _by_worker(askers: Iterable[int]) -> str:
+def _by_worker(requesters: Iterable[int]) -> str:
     return ", ".join(f"{n} for {f'worker {w}' if w >= 0 else 'requests here'}"
-                     for w, n in sorted(Counter(askers).items()))
+                     for w, n in sorted(Counter(requesters).items()))

@@ -58,10 +58,10 @@ class Ingest:
 
 @dataclass(frozen=True)
 class CheckIngest:
-    """Ask whether these files could be ingested into the table now; nothing is changed. Answer: `Done`, with the
+    """Check whether these files could be ingested into the table now; nothing is changed. Answer: `Done`, with the
     error of the `Ingest` (1062: a key exists already).
 
-    `others`: files of other workers, with entries of UNIQUE indexes that must not exist here.
+    `others`: files of other workers, with entries of UNIQUE indexes that must not exist at this worker.
     """
 
     request: int
@@ -87,9 +87,9 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class IndexRequest:
-    """An index that Spark is to make: the answer to `Inspect` "wanted index". The files must hold the entries of the
+    """An index that Spark is to make: the answer to `Inspect` "awaited index". The files must hold the entries of the
     table's rows at a snapshot made after this answer. `ticket`: names the index in `IndexFiles` and in `Inspect`
-    "unwanted index"."""
+    "index no longer awaited"."""
 
     ticket: str
     table: TableDef
@@ -98,7 +98,7 @@ class IndexRequest:
 
 @dataclass(frozen=True)
 class IndexFiles:
-    """Files of `storage.sst` with the entries of a wanted index. None: Spark cannot make them, so the worker
+    """Files of `storage.sst` with the entries of an awaited index. None: Spark cannot make them, so the worker
     builds the index.
 
     Answer: `Done`; with an error if the files are rejected and the worker builds the index itself.

@@ -1,4 +1,4 @@
-"""Encodes the keys of a client's request as codes of this worker."""
+"""Encodes the keys of a client's request as codes of this worker: call `codes_of`."""
 
 from __future__ import annotations
 

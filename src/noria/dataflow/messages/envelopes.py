@@ -1,5 +1,5 @@
-"""Functions of envelopes: a request's number, its reply for an error, and runs of envelopes that are handled
-together."""
+"""Functions of envelopes: the number of a request, the reply that reports its error, and the runs of envelopes that a
+worker handles together. Pure."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Packets between a front end and a worker: frozen messages, no I/O (`runtime/transport/wire.py` has the wire
-form).
+"""Packets between a front end and a worker, as frozen dataclasses. `runtime/transport/wire.py` has their wire form.
 
-Every packet travels in an `Envelope`. It has the sender's epoch (a receiver rejects an older one), a sequence
-number (per sender and epoch, for exactly-once writes) and the vector of applied (worker, tick).
+Keeps true: every packet is sent in an `Envelope`. The envelope has the sender's epoch (a receiver rejects an older
+one), a sequence number (per sender and epoch, for exactly-once writes) and the last tick of each worker.
 
-`program_packets.py`, `bulk_packets.py` and `transaction_packets.py` have further packets. The names of the first two
-may be imported from here.
+`program_packets.py`, `bulk_packets.py` and `transaction_packets.py` have further packets. This module re-exports the
+names of the first two.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from noria.dataflow.messages.program_packets import (
 from noria.dataflow.messages.transaction_packets import TransactionPacket, Within
 from noria.plan.view import ViewDef
 
-__all__ = [  # from other modules
+__all__ = [  # re-exported names
     "AddView", "AlterTable", "Bootstrap", "ChangeOrigin", "CheckIngest", "CheckView", "CreateTable",
     "DropTable", "DropView", "IndexFiles", "IndexRequest", "Ingest", "Migrate", "Migrated", "MigrationStep",
     "RecordedChange", "Rehearse", "RenameView", "Snapshot",
@@ -74,13 +73,13 @@ class Envelope:
 # ---------------------------------------------------------------- to the worker
 @dataclass(frozen=True)
 class Write:
-    """Statements that are committed in one synced batch and acknowledged together. Each takes effect wholly or
-    not at all. Answer: `Wrote`.
+    """Statements that are committed in one synced batch and acknowledged together. Each statement is applied
+    completely or not at all. Answer: `Wrote`.
 
-    `group`: the statements are this worker's part of a group over several shards, and take effect together or not
-    at all. Their commit decides for all shards; the store remembers this name until a later write lists it in
-    `forget`. `once`: a name that is remembered likewise, for a single write (`Inspect` "once").
-    `wait_s`: how long the write may wait for locks; SENDER_WAITS: error 3572 goes to its sender.
+    `group`: the statements are this worker's part of a group over several shards; all are applied or none is. Their
+    commit decides for all shards; the store remembers this name until a later write lists it in `forget`. `once`: a
+    name that is remembered likewise, for a single write (`Inspect` "once"). `wait_s`: how long the write may wait for
+    locks; SENDER_WAITS: its sender receives error 3572.
     """
 
     statements: tuple[Statement, ...]
@@ -114,15 +113,15 @@ class Decide:
 
 @dataclass(frozen=True)
 class PredictEffect:
-    """Ask what this worker's part of a statement would do, and at which workers. Nothing is changed.
+    """Predict what this worker's part of a statement would do, and at which workers. Nothing is changed.
 
     `rows`: packed rows of other workers, treated as rows of this one. `unique`: the columns of the table's
     `spread_unique` when the statement was routed; error 1412 if they have changed. Answer: `Done` with
     `statements.StatementEffect`.
 
-    `within`: the statement belongs to a transaction. It reads what that has staged, and locks the rows that it
-    would write. The answer waits while another transaction has a lock. So do `FindConflicts` and `CheckUnique`,
-    which also lock the keys and entries that they look up.
+    `within`: the statement belongs to a transaction. It reads the transaction's staged rows, and locks the rows that
+    it would write. The answer waits while another transaction has a lock. `FindConflicts` and `CheckUnique` behave
+    likewise, and also lock the keys and entries that they look up.
     """
 
     request: int
@@ -134,7 +133,8 @@ class PredictEffect:
 
 @dataclass(frozen=True)
 class FindConflicts:
-    """Ask which rows of this worker share a key with a row of each INSERT, given with its `PredictEffect.unique`.
+    """Find the rows of this worker that share a key with a row of an INSERT. Each INSERT has its
+    `PredictEffect.unique`.
 
     Answer: `Done` with, for each INSERT, a tuple of packed rows or its SqlError.
     """
@@ -146,34 +146,34 @@ class FindConflicts:
 
 @dataclass(frozen=True)
 class CheckUnique:
-    """Ask whether the packed rows `came`, of any worker, would violate a UNIQUE index, among each other or with
-    rows here.
+    """Check whether the packed rows `added`, of any worker, would violate a UNIQUE index, among each other or with
+    rows of this worker.
 
-    Rows here whose keys are in `gone` do not count. Answer: `Done`, with error 1062 for a violation.
+    This worker's rows with keys in `removed` do not count. Answer: `Done`, with error 1062 for a violation.
     """
 
     request: int
     table: str
-    gone: tuple[bytes, ...]
-    came: tuple[bytes, ...]
+    removed: tuple[bytes, ...]
+    added: tuple[bytes, ...]
     within: Part | None = None
 
 
 @dataclass(frozen=True)
 class UniqueEntries:
-    """A question about a future UNIQUE index of the table whose entries `CheckRowsFit` has collected (see
-    `storage/online/comparing.py`)."""
+    """A question about the entries of a future UNIQUE index, which `CheckRowsFit` has collected. `what`, `arguments`:
+    the question, and its parameters (see `storage/online/comparing.py`)."""
 
     request: int
     table: TableDef
     columns: tuple[int, ...]
     what: str
-    given: tuple[bytes, ...] = ()
+    arguments: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
 class ReadPage:
-    """Ask for the first rows of a table in key order, or the first after the encoded key `after`.
+    """Read the first rows of a table in key order, or the first after the encoded key `after`.
 
     Answer: `Done` with a RecordBatch of the visible columns and the last row's key, which is None at the end.
     """
@@ -191,13 +191,13 @@ class Read:
 
     * `nulls`: look a NULL in a key up like any value. Otherwise such a key has no rows.
     * `between`: instead of keys, the least and greatest code of the only key column. `__key` then numbers the
-      values found.
+      key values.
     * `first`: with `between`, this many rows of the least keys suffice, or of the greatest (`descending`).
-    * `fill`: make the keys present and answer without rows: the asker reads them from shared memory.
+    * `fill`: make the keys present and answer without rows: the requester reads them from shared memory.
     * `definition`: the view's definition; error 1412 if the name has another one or none. 0: any.
     * `limit_ms`: the time it may use the worker; 0: unlimited.
     * `together`: it has one key and may travel with others in a `ReadMany`.
-    * `pieces`: many rows may be sent in pieces, which `NextRows` asks for.
+    * `chunked`: many rows may be sent in chunks; `NextRows` requests the next chunk.
     """
 
     request: int
@@ -211,7 +211,7 @@ class Read:
     definition: int = 0
     limit_ms: int = 0
     together: bool = False
-    pieces: bool = False
+    chunked: bool = False
 
 
 @dataclass(frozen=True)
@@ -235,10 +235,9 @@ class ReadMany:
 
 @dataclass(frozen=True)
 class Query:
-    """A one-shot: rows of a query that is in no program. Nothing of it is kept
-    (`oneshot.py`). Answer: `Rows`.
+    """A one-shot: rows of a query that no view answers (`oneshot.py`). No state is kept for it. Answer: `Rows`.
 
-    `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `pieces`: as in `Read`. `rows`: a query that
+    `keys`, `nulls`, `between`, `first`, `descending`, `limit_ms`, `chunked`: as in `Read`. `rows`: a query that
     would read more rows reads its table in slices (`slicing.py`); error 3024 if it cannot. `spread`: the query
     needs the rows of all workers, not only this one's. `within`: a transaction whose changes it sees.
     """
@@ -253,14 +252,14 @@ class Query:
     rows: int = 0
     limit_ms: int = 0
     spread: bool = False
-    pieces: bool = False
+    chunked: bool = False
     within: Within | None = None
 
 
 @dataclass(frozen=True)
 class QueryForecast:
-    """How a Query would be answered now. `way`: once | slices (a scan of its only table) | too much. `rows`: the
-    rows of tables and states that `once` reads."""
+    """How a Query would be answered now. `way`: "once", "slices" (a scan of its only table) or "too much". `rows`: the
+    rows of tables and states that the way "once" reads."""
 
     way: str
     rows: int
@@ -268,7 +267,7 @@ class QueryForecast:
 
 @dataclass(frozen=True)
 class NextRows:
-    """Ask for the next rows of the answer to the Query or Read `of`. Answer: `Rows`. `stop`: the worker drops the
+    """Request the next chunk of the answer to the Query or Read `of`. Answer: `Rows`. `stop`: the worker drops the
     remaining rows and does not answer."""
 
     request: int
@@ -286,7 +285,7 @@ class PeerPacket:
 
 @dataclass(frozen=True)
 class Evict:
-    """Evict least recently read keys until `nbytes` are free; None: evict every partial key."""
+    """Evict least recently read keys until `nbytes` are free; None: evict all keys of partial states."""
 
     request: int
     nbytes: int | None
@@ -303,17 +302,17 @@ class Inspect:
     * table (table): what a bulk load must bring.
     * built (view): answered when the view has its first state, or when that failed.
     * indexed (table): answered when the table has its declared indexes. looked up (table): also those of views.
-    * wanted index: answered with `IndexRequest` when an index waits for Spark.
-    * unwanted index (ticket): answered when the index no longer waits for files.
+    * awaited index: answered with `IndexRequest` when an index waits for Spark's files.
+    * index no longer awaited (ticket): answered when the index no longer waits for files.
     * caught up (depth, a blank, and workers such as "0,2", or none for all): answered when this worker has the
       earlier commits of these workers, beyond `depth` exchanges.
-    * heard (workers with message numbers, "0:7,2:9"): answered when all effects of these messages are in the
-      states here.
+    * frontier (workers with message numbers, "0:7,2:9"): answered when the states of this worker have all effects of
+      these messages.
     * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
-    * foresee: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
-    * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows there.
+    * forecast: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
+    * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows in the range.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
-    * once (prefix): the remembered names of groups and writes that begin so.
+    * once (prefix): the remembered names of groups and writes that begin with the prefix.
     """
 
     request: int
@@ -329,7 +328,7 @@ class Inspect:
 
 @dataclass(frozen=True)
 class CheckRowsFit:
-    """Ask whether the rows of the table of this id fit this definition. Answer: `Done` when all rows are checked,
+    """Check whether the rows of the table of this id fit this definition. Answer: `Done` when all rows are checked,
     with the error of a row that does not fit.
 
     An `AlterTable` with the same definition may follow. Until then writes are checked too.
@@ -350,9 +349,9 @@ class SetLimit:
 # ---------------------------------------------------------------- from the worker
 @dataclass(frozen=True)
 class Hello:
-    """A worker has started: the content of its store.
+    """The first packet of a started worker: what its store contains.
 
-    `last_seq`: the last one applied of `last_epoch`. `prepared`: (group, coordinator) of undecided groups.
+    `last_seq`: the last applied sequence number of `last_epoch`. `prepared`: (group, coordinator) of undecided groups.
     `decided`: groups that it has committed.
     """
 
@@ -366,28 +365,28 @@ class Hello:
     decided: tuple[str, ...] = ()
 
 
-Told = tuple[tuple[int, int], ...] | None  # (worker, last message number) of a write's messages; None: unknown
-Own = Mapping[int, tuple[int, Told]]  # by writing worker: the number of its write, and its messages
+Recipients = tuple[tuple[int, int], ...] | None  # (worker, number of the last message to it) of a write; None: unknown
+Own = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its recipients
 
 
 @dataclass(frozen=True)
 class Wrote:
-    """Answer to Write, Prepare and Decide. `told`: the workers that received messages of the tick. `own`: filled
-    by the front end's link to several workers, for the session that wrote."""
+    """Answer to Write, Prepare and Decide. `recipients`: the workers to which the tick of the write sent messages.
+    `own`: set by the front end's link to several workers, for the session that wrote."""
 
     seq: int
     results: tuple[WriteResult, ...]
-    told: Told = ()
+    recipients: Recipients = ()
     own: Own = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Answer to Read, Query and More: an Arrow table of the view's visible columns and `__key`, the ordinal of
+    """Answer to Read, Query and NextRows: an Arrow table of the view's visible columns and `__key`, the ordinal of
     the key.
 
-    `rows` is None if the keys were only to be filled. `left`: rows of the answer that the worker still holds for
-    `NextRows`.
+    `rows` is None if the request was only to fill keys (`Read.fill`). `left`: rows of the answer that the worker still
+    holds for `NextRows`.
     """
 
     request: int
@@ -399,7 +398,7 @@ class Rows:
 @dataclass(frozen=True)
 class ReadManyReply:
     """Answer to ReadMany. `parts`: request numbers of reads of one view, with their rows as in `Rows`, where
-    `__key` is the position of the number. Reads that no part names are answered by `Rows`, now or later."""
+    `__key` is the position of the number. A read that is in no part is answered by `Rows`, now or later."""
 
     request: int
     parts: tuple[tuple[tuple[int, ...], Any], ...] = ()

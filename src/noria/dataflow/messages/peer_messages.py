@@ -1,4 +1,7 @@
-"""Messages between workers, and the form of their rows, which is independent of a worker's symbol table."""
+"""Messages between workers, and the form of their rows, which is independent of a worker's symbol table.
+
+Each class says what the receiver does and what answers the message. `cluster/peers.py` sends and handles them.
+"""
 
 from __future__ import annotations
 
@@ -36,55 +39,55 @@ class ExchangeDelta:
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Ask for rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `ask`:
-    the asker's number of the request. Answer: `RowsReply`, for all rows `RowsPiece`s and an `RowsReply`."""
+    """Request the rows of an exchange's input that the sender owns, under these keys (no `cols`: all rows). `number`:
+    the requester's number of the request. Answer: a `RowsReply`; for all rows, `RowsChunk`s and then a `RowsReply`."""
 
     node: int
     cols: Columns
     keys: EncodedRows
-    ask: int
+    number: int
 
 
 @dataclass(frozen=True)
 class RowsReply:
-    """The rows asked for by a `RowsRequest`, or the last of them. `error`: why there are no rows."""
+    """The rows for a `RowsRequest`, or the last of them. `error`: why there are no rows."""
 
     node: int
-    ask: int
+    number: int
     rows: EncodedRows | None
     error: SqlError | None = None
 
 
 @dataclass(frozen=True)
-class RowsPiece:
-    """Some rows of the answer to a request for all rows; an `RowsReply` follows the last. `more`: the receiver must
-    ask for the next one (`MorePieces`). `passed`: rows that have passed at the sender, and in total."""
+class RowsChunk:
+    """Some rows of the answer to a request for all rows; a `RowsReply` follows the last. `more`: the receiver must
+    request the next chunk (`MoreChunks`). `passed`: rows that have passed at the sender, and in total."""
 
     node: int
-    ask: int
+    number: int
     rows: EncodedRows
     more: bool
     passed: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class MorePieces:
-    """Ask for this many more pieces of an answer. 0: the asker wants no more."""
+class MoreChunks:
+    """Request this many more chunks of an answer. 0: the requester accepts no more."""
 
-    ask: int
-    pieces: int
+    number: int
+    chunks: int
 
 
 @dataclass(frozen=True)
 class TableLookup:
-    """Ask for rows of a base table for a one-shot (`remote_scan.py`), under these keys or all (no `cols`).
+    """Request rows of a base table for a one-shot (`remote_scan.py`), under these keys or all (no `cols`).
     Answer: `TableLookupReply`.
 
-    `table_id`: the table's id at the asker. `width`: the number of leading columns wanted. `rows`: the limit.
+    `table_id`: the table's id at the requester. `width`: the number of leading columns to return. `rows`: the limit.
     `texts`: the columns whose texts are read; None: all. `within`: the transaction that reads.
     """
 
-    ask: int
+    number: int
     table: str
     table_id: int
     width: int
@@ -99,7 +102,7 @@ class TableLookup:
 class TableLookupReply:
     """Answer to TableLookup. `error`: why there are no rows."""
 
-    ask: int
+    number: int
     rows: EncodedRows | None
     error: SqlError | None = None
 
@@ -118,7 +121,7 @@ class EvictedKeys:
 @dataclass(frozen=True)
 class WorkerRestarted:
     """The first message of a restarted worker. Its last messages may be lost, and it has nothing but its base
-    tables. `incarnation`: how often it was started. Answer: a `MarkerReply` of no request."""
+    tables. `incarnation`: how often it was started. Answer: a `MarkerReply` with number 0."""
 
     incarnation: int
 
@@ -140,38 +143,38 @@ class ExchangesBroken:
 
 @dataclass(frozen=True)
 class Marker:
-    """Ask the receiver to answer when it has caught up to this depth (`frontier.py`). `ask`: the asker's number
+    """Request an answer when the receiver has caught up to this depth (`frontier.py`). `number`: the requester's number
     of the mark. Answer: `MarkerReply`."""
 
-    ask: int
+    number: int
     depth: int
 
 
 @dataclass(frozen=True)
 class MarkerReply:
-    """Answer to Mark: the sender has caught up, and has sent all results before this message."""
+    """Answer to Marker: the sender has caught up, and has sent all results before this message."""
 
-    ask: int
+    number: int
 
 
 @dataclass(frozen=True)
 class HoldEviction:
-    """Ask the receiver to evict nothing for lack of memory, or to do so again. A request of the sender runs again
+    """Stop eviction for lack of memory at the receiver (`hold`), or allow it again. A request of the sender runs again
     and again, because gathered keys are evicted before the others arrive. No answer."""
 
-    keep: bool
+    hold: bool
 
 
 @dataclass(frozen=True)
 class KeysToFill:
-    """Keys of the view whose reader is this node, which the receiver owns and may fill before clients ask for them
+    """Keys of the view whose reader is this node, which the receiver owns and may fill before clients read them
     (`fill_ahead.py`). No answer."""
 
     node: int
     keys: EncodedRows
 
 
-Message = (ExchangeDelta | RowsRequest | RowsReply | RowsPiece | MorePieces | TableLookup | TableLookupReply
+Message = (ExchangeDelta | RowsRequest | RowsReply | RowsChunk | MoreChunks | TableLookup | TableLookupReply
            | EvictedKeys | WorkerRestarted | TableLoaded | ExchangesBroken | Marker | MarkerReply
            | HoldEviction | KeysToFill)
 
@@ -189,6 +192,7 @@ def packed(rows: Batch, fields: Sequence[Field], symbols: Symbols) -> EncodedRow
 
 
 def unpacked(parcel: EncodedRows, fields: Sequence[Field], symbols: Symbols) -> Batch:
+    """Unpack rows into ids of this worker's symbol table."""
     at = [i for i, f in enumerate(fields) if f.type.is_text]
     if parcel.texts is None or not len(parcel.texts):
         return Batch(parcel.columns, parcel.weights)

@@ -21,7 +21,7 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class AlterTable:
-    """Give the table of this id another definition and name. Its rows are unchanged; if types change, a
+    """Replace the definition and name of the table of this id. Its rows are unchanged; if types change, a
     `CheckRowsFit` has confirmed that the rows fit."""
 
     table: TableDef
@@ -63,7 +63,7 @@ class RenameView:
 @dataclass(frozen=True)
 class ChangeOrigin:
     """The recorded origin of a change of the program. `at`: microseconds since 1970, UTC. `who`: user@host, or
-    the part of the server that asked. `text`: the statement."""
+    the part of the server that requested the change. `text`: the statement."""
 
     at: int
     who: str
@@ -88,12 +88,12 @@ class Migrate:
     * `recipe`: the SQL statements that make the program after the change. They are stored in the same commit, and
       recovery plans them again.
     * `durable`: False in recovery, when the catalog has the change already.
-    * `each`: in recovery, a view that cannot be made is left out. Otherwise the change is made wholly or not at
+    * `each`: in recovery, a view that cannot be made is left out. Otherwise the change is made completely or not at
       all.
-    * `limit_ms`: the time it may take; 0: unlimited.
+    * `limit_ms`: its time limit; 0: unlimited.
     * `note`: a record of a durable change, stored in the same commit.
     * `version`: of the program after the change; messages between workers carry it.
-    * `adopt`: in recovery, the other workers' graph of these views (`Inspect` "graph plan"), to be copied here.
+    * `adopt`: in recovery, the other workers' graph of these views (`Inspect` "graph plan"), which this worker copies.
     * `first_node`: the number of the graph's first new node, as worker 0 has assigned it; 0: the next one.
     * `back`: these steps undo the last change, which another worker could not make.
     """
@@ -112,7 +112,7 @@ class Migrate:
 
 @dataclass(frozen=True)
 class Rehearse:
-    """Ask what these steps would do; nothing is changed. Answer: `Done` with a `Rehearsal`
+    """Predict what these steps would do; nothing is changed. Answer: `Done` with a `Rehearsal`
     (`dataflow/inspect/rehearsal.py`)."""
 
     request: int

@@ -1,4 +1,4 @@
-"""The answer to `Rehearse`: what a change of the program would do (`inspect/rehearsal.py`)."""
+"""The answer to `Rehearse`: the predicted effects of a change of the program (`inspect/rehearsal.py` computes them)."""
 
 from __future__ import annotations
 

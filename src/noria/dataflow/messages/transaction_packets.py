@@ -1,8 +1,8 @@
 """Packets of transactions over several statements, from a front end to a worker. Each is answered by `Done`.
 
-`transaction`: the front end's name of a transaction. `done`: how many `Stage` requests of the transaction this
-worker has staged. If the worker counts otherwise, its earlier life had them: error 1213. The commit is a `Write`
-of `statements.Staged`.
+In all of them, `transaction` is the front end's name of the transaction. `done` is the number of its `Stage` requests
+that this worker has staged. If the worker's own count differs, it was restarted and lost them: error 1213. The commit
+is a `Write` of `statements.Staged`. `worker/transactions.py` handles these packets.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from noria.core.statements import Statement
 
 @dataclass(frozen=True)
 class Stage:
-    """Run statements within a transaction, all or none. Answer: their results; or, once it is known, error 1213
-    if the transaction is rolled back to end a deadlock.
+    """Run statements within a transaction, all or none. Answer: their results; or error 1213 if the transaction is
+    rolled back to end a deadlock.
 
     The answer waits while another transaction has a lock.
     """
@@ -30,7 +30,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Undo:
-    """Undo all but the first `keep` requests of the transaction; its locks stay (ROLLBACK TO SAVEPOINT)."""
+    """Undo all but the first `keep` requests of the transaction. It keeps its locks (ROLLBACK TO SAVEPOINT)."""
 
     request: int
     transaction: str
@@ -40,8 +40,7 @@ class Undo:
 
 @dataclass(frozen=True)
 class EndTransaction:
-    """Forget the transaction: its changes, locks and snapshot. A request of it that waits is answered with
-    `error`, or 1317."""
+    """Drop the transaction: its changes, locks and snapshot. Its waiting request is answered with `error`, or 1317."""
 
     request: int
     transaction: str
@@ -50,7 +49,7 @@ class EndTransaction:
 
 @dataclass(frozen=True)
 class EndWait:
-    """Answer the waiting request of the transaction with this error. Nothing else of it changes."""
+    """Answer the waiting request of the transaction with this error. The transaction is otherwise unchanged."""
 
     request: int
     transaction: str
@@ -81,8 +80,8 @@ class MarkReads:
 
 @dataclass(frozen=True)
 class LockRows:
-    """Lock rows of a table by their primary keys, given as values. Answer: the positions of those that others have
-    locked, if `how` is skip; else none. With nowait, such a row is error 3572.
+    """Lock rows of a table by their primary keys (`keys`: values). `how` is "wait", "skip" or "nowait". Answer: with
+    skip, the positions of the rows that others have locked; otherwise none. With nowait, such a row is error 3572.
 
     Rows that do not exist, and rows of other workers, can be locked too.
     """
@@ -98,7 +97,7 @@ class LockRows:
 
 @dataclass(frozen=True)
 class LockDefinitions:
-    """Wait until no transaction has changed or locked these tables here, and keep others from it until
+    """Wait until no transaction has changed or locked these tables at this worker, and block others until
     `EndTransaction`. Answer: nothing."""
 
     request: int
@@ -107,8 +106,8 @@ class LockDefinitions:
 
 
 @dataclass(frozen=True)
-class AskKeyChanges:
-    """Ask what the transaction's requests from number `since` on did to the values of these columns of a table.
+class ReadKeyChanges:
+    """Read how the transaction's requests from number `since` on changed the values of these columns of a table.
     Answer: for each set of columns a `statements.KeyChange`."""
 
     request: int
@@ -121,9 +120,10 @@ class AskKeyChanges:
 
 @dataclass(frozen=True)
 class FindKeys:
-    """Ask which of these keys no row here has. Rows that the transaction has staged count. Answer: their positions.
+    """Find which of these keys no row of this worker has. Staged rows of the transaction count. Answer: the positions
+    of these keys.
 
-    `lock`: lock the rows that are found, shared. The answer waits while another transaction has such a lock.
+    `lock`: lock the rows that have a key, shared. The answer waits while another transaction holds a conflicting lock.
     """
 
     request: int
@@ -151,5 +151,5 @@ class Within:
     snapshot: bool = False
 
 
-TransactionPacket = (AskKeyChanges | FindKeys | LockDefinitions | LockRows | MarkReads | Stage | Undo | EndTransaction
+TransactionPacket = (ReadKeyChanges | FindKeys | LockDefinitions | LockRows | MarkReads | Stage | Undo | EndTransaction
                      | EndWait | OpenSnapshot)

@@ -1,4 +1,7 @@
-"""Checks the fields of a packet that a worker relies on before it handles the packet."""
+"""Checks a packet before a worker handles it: the types and bounds of the fields on which the handler relies.
+
+Call `wrong`; an empty result means that the packet is good.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.PredictEffect: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW,
                             "within": _PART},
     packets.FindConflicts: {"request": _INT, "statements": _ROW, "within": _PART},
-    packets.UniqueEntries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "given": _ROW},
+    packets.UniqueEntries: {"request": _INT, "table": (TableDef,), "columns": _ROW, "what": _TEXT, "arguments": _ROW},
     packets.ReadPage: {"request": _INT, "table": _TEXT, "after": (bytes, type(None)), "rows": _INT},
-    packets.CheckUnique: {"request": _INT, "table": _TEXT, "gone": _ROW, "came": _ROW, "within": _PART},
+    packets.CheckUnique: {"request": _INT, "table": _TEXT, "removed": _ROW, "added": _ROW, "within": _PART},
     packets.Read: {"request": _INT, "view": _TEXT, "nulls": _FLAG, "fill": _FLAG, "descending": _FLAG,
-                   "definition": _INT, "limit_ms": _INT, "pieces": _FLAG},
+                   "definition": _INT, "limit_ms": _INT, "chunked": _FLAG},
     packets.ReadMany: {"request": _INT, "alike": _ROW},
     packets.Query: {"request": _INT, "nulls": _FLAG, "descending": _FLAG, "rows": _INT, "limit_ms": _INT,
-                    "spread": _FLAG, "pieces": _FLAG, "within": (transaction_packets.Within, type(None))},
+                    "spread": _FLAG, "chunked": _FLAG, "within": (transaction_packets.Within, type(None))},
     packets.NextRows: {"request": _INT, "of": _INT, "stop": _FLAG},
     packets.Migrate: {"steps": _ROW, "recipe": _ROW, "durable": _FLAG, "each": _FLAG, "limit_ms": _INT},
     packets.Rehearse: {"request": _INT, "steps": _ROW},
@@ -43,7 +46,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.Undo: {"request": _INT, "transaction": _TEXT, "done": _INT, "keep": _INT},
     transaction_packets.EndTransaction: {"request": _INT, "transaction": _TEXT},
     transaction_packets.EndWait: {"request": _INT, "transaction": _TEXT},
-    transaction_packets.AskKeyChanges: {"request": _INT, "transaction": _TEXT, "done": _INT, "since": _INT,
+    transaction_packets.ReadKeyChanges: {"request": _INT, "transaction": _TEXT, "done": _INT, "since": _INT,
                                         "table": _TEXT, "columns": _ROW},
     transaction_packets.FindKeys: {"request": _INT, "transaction": _TEXT, "done": _INT, "table": _TEXT,
                                    "columns": _ROW, "keys": _ROW, "lock": _FLAG},
@@ -54,7 +57,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     transaction_packets.MarkReads: {"request": _INT, "transaction": _TEXT, "marks": _INT},
     transaction_packets.Within: {"transaction": _TEXT, "done": _ROW, "tables": _ROW, "snapshot": _FLAG},
 }
-_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # in one call: each has two and more
+_FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # reads all fields in one call
 _MOST = 2**62  # of any number in these fields
 
 

@@ -1,5 +1,4 @@
-"""One-shot queries: an upquery, through operators that keep nothing, for a SELECT that no view answers (section
-4.4).
+"""One-shot queries: a SELECT that no view answers is one upquery through operators that keep nothing (section 4.4).
 
 A one-shot has its own nodes, outside the graph. It reads rows as a pull does: by key if the key traces to an
 index, otherwise all rows, which are kept for this request only. If the graph has an equal node with a state, the
@@ -9,8 +8,10 @@ Keeps true: it reads tables and states as they are between two ticks and changes
 rows, where a lookup counts as LOOKUP_ROWS. A query that would read more raises `ReadLimitExceeded` before it reads
 them.
 
-`delta`: rows that exist for this reader only, by table, with their signs. States that derive from such a table
-are not used.
+A reader may have rows of its own, the changes of its transaction (`delta`, by table and with signs). States that derive
+from such a table are not used.
+
+Make a `OneShot` for each query, and call `read` or `read_between`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from noria.state.rows.netting import netted
 from noria.state.rows.table import Table
 
 LOOKUP_ROWS = 8  # a lookup on disk costs as much as scanning this many rows
-HASHED_ROWS = 4_096  # more rows than this, looked up several times, get an index of this request
+HASHED_ROWS = 4_096  # more rows than this are indexed for the request that looks them up
 
 
 class ReadLimitExceeded(Exception):
@@ -62,16 +63,16 @@ class OneShot:
         self._engine, self._twins, self._left, self._most = engine, twins, rows, rows
         self._texts = texts or {}
         self._delta = delta or {}
-        self._whole: dict[Node, Batch] = {}
+        self._all_rows: dict[Node, Batch] = {}
         self._hashed: dict[Node, Table] = {}
-        self._asked: defaultdict[Node, int] = defaultdict(int)
+        self._lookup_cost: defaultdict[Node, int] = defaultdict(int)
 
     @property
     def spent(self) -> int:
         """Rows read so far."""
         return min(self._most - self._left, self._most)
 
-    # -------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------- reads
     def read(self, top: Node, key: Columns, keys: Codes, nulls: bool = False) -> tuple[Batch, Codes]:
         """Rows of the query by key, with the ordinals of their keys. A key with a NULL has no rows, unless
         `nulls`: then NULL is looked up like any value."""
@@ -96,21 +97,21 @@ class OneShot:
 
     def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
         """`read_between` for all rows."""
-        rows = self.everything(top)
+        rows = self.all_rows(top)
         codes = rows.columns[key[0]]
         rows = rows.where((codes >= low) & (codes <= high))
         return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
 
-    # -------------------------------------------------------------- what is known beforehand
-    def alone(self) -> None:
+    # -------------------------------------------------------------- rows that the caller sets
+    def ignore_states(self) -> None:
         """Use no state of the graph from now on, since later ticks change it."""
         self._twins = {}
-        self._whole.clear()
+        self._all_rows.clear()
         self._hashed.clear()
 
-    def has(self, node: Node, rows: Batch) -> None:
+    def set_rows(self, node: Node, rows: Batch) -> None:
         """Set all rows of a node that the query needs."""
-        self._whole[node] = rows
+        self._all_rows[node] = rows
 
     # -------------------------------------------------------------- by key
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
@@ -134,8 +135,8 @@ class OneShot:
             rows, ordinal = self.fetch(node, once, keys, mode)
             return rows, at[ordinal]
         if not cols:
-            return repeated_per_key(self.everything(node), keys.shape[1], self.work)
-        if node in self._whole:
+            return repeated_per_key(self.all_rows(node), keys.shape[1], self.work)
+        if node in self._all_rows:
             return self._among(node, cols, keys)
         return self._stored(node, cols, keys, mode)
 
@@ -146,18 +147,18 @@ class OneShot:
             index = next((i for i in twin.op.presence(twin) if set(i) == set(cols) and len(i) == len(cols)), None)
         if twin is None or index is None:
             return self._derived(node, cols, keys, mode)
-        asked = np.ascontiguousarray(keys[[cols.index(c) for c in index]])
-        missing = np.zeros(asked.shape[1], np.bool_) if twin.full else twin.missing(index, asked)
-        here, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
-        if not len(here):
+        index_keys = np.ascontiguousarray(keys[[cols.index(c) for c in index]])
+        missing = np.zeros(index_keys.shape[1], np.bool_) if twin.full else twin.missing(index, index_keys)
+        present, rest = np.flatnonzero(~missing), np.flatnonzero(missing)
+        if not len(present):
             return self._derived(node, cols, keys, mode)
-        rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(asked[:, here]), MissMode.STORED)
-        rows, ordinal = self._with_others(node, cols, np.ascontiguousarray(keys[:, here]), rows, ordinal)
+        rows, ordinal = twin.op.fetch(self, twin, index, np.ascontiguousarray(index_keys[:, present]), MissMode.STORED)
+        rows, ordinal = self._with_others(node, cols, np.ascontiguousarray(keys[:, present]), rows, ordinal)
         self._spend(len(rows))
         if not len(rest):
             return rows, ordinal
         more, whose = self._derived(node, cols, np.ascontiguousarray(keys[:, rest]), mode)
-        return concat([rows, more], node.width), np.concatenate([here[ordinal], rest[whose]])
+        return concat([rows, more], node.width), np.concatenate([present[ordinal], rest[whose]])
 
     def _derived(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         if not node.parents:
@@ -169,18 +170,18 @@ class OneShot:
         if not node.op.stateful:
             return node.op.fetch(self, node, cols, keys, mode)
         (need,) = needs
-        wanted = self.folded(node, cols, keys)
-        rows, _ = self.fetch(node.parents[0], need.cols, distinct(wanted), mode)
-        return self._matching(node, cols, wanted, node.op.recompute(self, node, [rows]))
+        requested = self.folded(node, cols, keys)
+        rows, _ = self.fetch(node.parents[0], need.cols, distinct(requested), mode)
+        return self._matching(node, cols, requested, node.op.recompute(self, node, [rows]))
 
     def _looked_up(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Look up rows of a base table, by an index as long as that is cheaper than a scan."""
-        op, wanted = node.op, self.folded(node, cols, keys)
+        op, requested = node.op, self.folded(node, cols, keys)
         assert isinstance(op, Base)
         table = op.table.name
-        some = distinct(wanted)
-        asked = self._asked[node] = self._asked[node] + LOOKUP_ROWS * some.shape[1]
-        if not self.store.finds(table, cols) or asked > max(self._count(table), LOOKUP_ROWS):
+        some = distinct(requested)
+        cost = self._lookup_cost[node] = self._lookup_cost[node] + LOOKUP_ROWS * some.shape[1]
+        if not self.store.finds(table, cols) or cost > max(self._count(table), LOOKUP_ROWS):
             return self._among(node, cols, keys)
         self._spend(LOOKUP_ROWS * some.shape[1])
         if not op.table.primary_key and self.store.row_count(table) > self._left and not self.store.within(
@@ -189,7 +190,7 @@ class OneShot:
         rows, ordinal = op.lookup(self, node, cols, some)
         self._spend(len(rows))
         rows, ordinal = self._with_others(node, cols, some, rows, ordinal)
-        return (rows, ordinal) if wanted.shape[1] == 1 else self._matching(node, cols, wanted, rows)
+        return (rows, ordinal) if requested.shape[1] == 1 else self._matching(node, cols, requested, rows)
 
     def _count(self, table: str) -> int:
         """About how many rows the table has."""
@@ -207,7 +208,7 @@ class OneShot:
 
     def _among(self, node: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Find the keys among all rows of the node."""
-        rows = self.everything(node)
+        rows = self.all_rows(node)
         if len(rows) <= HASHED_ROWS:
             return self._matching(node, cols, self.folded(node, cols, keys), rows)
         table = self._hashed.get(node)
@@ -217,9 +218,9 @@ class OneShot:
         table.fit(sorted({*table.indexes, cols}))
         return table.lookup(cols, keys, 0)
 
-    def _matching(self, node: Node, cols: Columns, wanted: Codes, rows: Batch) -> tuple[Batch, Codes]:
+    def _matching(self, node: Node, cols: Columns, requested: Codes, rows: Batch) -> tuple[Batch, Codes]:
         """The rows with one of these folded keys, for each key."""
-        ordinal, row = probe.pairs(wanted, self.folded(node, cols, rows.columns[list(cols)]))
+        ordinal, row = probe.pairs(requested, self.folded(node, cols, rows.columns[list(cols)]))
         if self.work is not None:
             self.work.product(len(row), node.width)
         return rows.take(row), ordinal
@@ -230,9 +231,9 @@ class OneShot:
     # -------------------------------------------------------------- by range
     def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
                ) -> tuple[Batch, Codes]:
-        """Read from one end of the range until `first` rows are found: rows on disk up to `end` may be filtered
+        """Read from one end of the range until `first` rows are read: rows on disk up to `end` may be filtered
         or joined away."""
-        (low, high), ask = between, first
+        (low, high), target = between, first
         parts = [Batch.empty(top.width)]
         while True:
             values = self._values(top, key, *((end, high) if descending else (low, end)))
@@ -241,15 +242,15 @@ class OneShot:
             if low > high or sum(int(p.weights.sum()) for p in parts) >= first:
                 rows = concat(parts, top.width)
                 return rows, np.unique(rows.columns[key[0]], return_inverse=True)[1]
-            ask *= 2
-            reached = self._reach(top, key, low, high, ask, descending)
+            target *= 2
+            reached = self._reach(top, key, low, high, target, descending)
             assert reached is not None
             end = reached
 
     def _in_order(self, node: Node, op: Top) -> Batch | None:
         """The rows of a Top without groups, by `first`."""
         rows = None if op.group else self.first(node.parents[0], op.order, op.k)
-        return None if rows is None else op.shown(self, rows)
+        return None if rows is None else op.visible_rows(self, rows)
 
     def first(self, node: Node, order: Order, rows: int) -> Batch | None:
         """The node's first rows in an order, at least `rows` of them or all, with all rows that rank among them.
@@ -266,8 +267,8 @@ class OneShot:
         end = self._reach(node, (column,), MIN_INT, MAX_INT, rows, descending)
         if end is None:
             return None
-        found, _ = self._first(node, (column,), (MIN_INT, MAX_INT), end, rows, descending)
-        return None if field.nullable and int(found.weights.sum()) < rows else found
+        rows_in_order, _ = self._first(node, (column,), (MIN_INT, MAX_INT), end, rows, descending)
+        return None if field.nullable and int(rows_in_order.weights.sum()) < rows else rows_in_order
 
     def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
         """A value up to which the tables have about `rows` rows, counted from low (`descending`: from high). The
@@ -282,10 +283,10 @@ class OneShot:
         except Untraceable:
             return None
         ends = [self._reach(node.parents[n.port], n.cols, low, high, rows, descending) for n in needs]
-        found = [e for e in ends if e is not None]
-        if len(found) < len(ends):
+        known = [e for e in ends if e is not None]
+        if len(known) < len(ends):
             return None
-        return max(found) if descending else min(found)
+        return max(known) if descending else min(known)
 
     def _values(self, node: Node, cols: Columns, low: int, high: int) -> Codes:
         """The values from low to high that rows may have in a column, according to the tables' indexes."""
@@ -301,7 +302,7 @@ class OneShot:
 
     # -------------------------------------------------------------- by condition
     def _by_condition(self, node: Node, op: Filter) -> Batch | None:
-        """The rows of a filter, found by an index of its equalities or by a short range of an index. None if it has
+        """The rows of a filter, from an index of its equalities or from a short range of an index. None if it has
         neither."""
         above = node.parents[0]
         cols, keys = self._points(above, op) or self._short_range(above, op) or ((), None)
@@ -331,7 +332,7 @@ class OneShot:
         return None
 
     def _is_indexed(self, node: Node, cols: Columns) -> bool:
-        """Whether rows of the node are found by these columns without a scan."""
+        """Whether rows of the node can be looked up by these columns without a scan."""
         if not node.parents:
             return self.store.finds(_table(node), cols)
         try:
@@ -341,30 +342,30 @@ class OneShot:
         return all(self._is_indexed(node.parents[n.port], n.cols) for n in needs)
 
     # -------------------------------------------------------------- all rows
-    def everything(self, node: Node) -> Batch:
+    def all_rows(self, node: Node) -> Batch:
         """See `UpstreamReader`. The rows are computed once."""
-        if node not in self._whole:
-            self._whole[node] = collect(self.stream(node), node.width, self.work)
-        return self._whole[node]
+        if node not in self._all_rows:
+            self._all_rows[node] = collect(self.stream(node), node.width, self.work)
+        return self._all_rows[node]
 
     def stream(self, node: Node) -> Iterator[Batch]:
         """See `UpstreamReader`."""
         twin = self._usable(node)
-        if node in self._whole:
-            yield self._whole[node]
+        if node in self._all_rows:
+            yield self._all_rows[node]
         elif twin is not None and twin.full:
             self._spend(len(twin.stored))
-            yield twin.op.everything(self, twin)
+            yield twin.op.all_rows(self, twin)
         elif not node.parents:
             yield from self._scanned(node)
-        elif isinstance(node.op, Top) and (found := self._in_order(node, node.op)) is not None:
-            yield found
+        elif isinstance(node.op, Top) and (ordered := self._in_order(node, node.op)) is not None:
+            yield ordered
         elif isinstance(node.op, Keep):
             yield from self.stream(node.parents[0])
         elif isinstance(node.op, Filter) and (few := self._by_condition(node, node.op)) is not None:
             yield few
         elif node.op.stateful:
-            yield node.op.whole(self, node, self.stream(node.parents[0]))
+            yield node.op.recompute_sliced(self, node, self.stream(node.parents[0]))
         else:
             yield from node.op.stream(self, node)
 
@@ -386,7 +387,7 @@ class OneShot:
         return None if delta is None else node.narrowed(delta)
 
     def texts_of(self, base: Node) -> Collection[int] | None:
-        """See `UpstreamReader`. None (all) for a table with own rows, since netting compares whole rows."""
+        """See `UpstreamReader`. None (all) for a table with own rows, since netting compares all columns."""
         return None if _table(base) in self._delta else self._texts.get(base)
 
     def driver(self, node: Node) -> int:
@@ -401,7 +402,7 @@ class OneShot:
         above = [self._about(p) for p in node.parents]
         return above[0] / 4 if isinstance(node.op, Filter) else max(above) if isinstance(node.op, Join) else sum(above)
 
-    # -------------------------------------------------------------- what may be used
+    # -------------------------------------------------------------- states of the graph, limits
     def _usable(self, node: Node) -> Node | None:
         """The graph's equal of the node, if its state has the same rows for this reader; otherwise None."""
         twin = self._twins.get(node)

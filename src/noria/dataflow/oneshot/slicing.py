@@ -6,7 +6,9 @@
 
 Keeps true: all rows are those of the tick at which the scan began, with the rows that only its reader has. A write to
 rows that the scan has not reached is recorded, and undone when the scan reads them. Writes to rows that it has passed
-have no effect on it. No node is in the graph. The rows kept, and those to undo, are bounded in bytes.
+do not affect it. No node is in the graph. The rows kept, and those to undo, are bounded in bytes.
+
+`Scans.begin` begins a scan for a query, and `Scans.step` runs one slice.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class QueryLookup:
 class Scan:
     """A query under way. `rows`: the size of the next slice. `over`: whether all rows have been read."""
 
-    def __init__(self, engine: Engine, shot: OneShot, top: Node, asked: QueryLookup):
-        self._engine, self._shot, self._top, self._asked = engine, shot, top, asked
+    def __init__(self, engine: Engine, shot: OneShot, top: Node, lookup: QueryLookup):
+        self._engine, self._shot, self._top, self._lookup = engine, shot, top, lookup
         path = _path(top)
         assert path is not None
         self._base = path[0]
@@ -63,8 +65,8 @@ class Scan:
         keeps = next((i for i, n in enumerate(path) if i and not isinstance(n.op, Stateless)), len(path))
         self._maps = path[1:keeps]
         self._keeper = path[keeps] if keeps < len(path) and path[keeps].op.stateful else None
-        self._among = _traced(top, asked.key)
-        shot.alone()
+        self._among = _traced(top, lookup.key)
+        shot.ignore_states()
         self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
         self._begin()
 
@@ -84,11 +86,11 @@ class Scan:
         if (own := self._shot.own_rows(self._table.name)) is not None:
             places, order = self._placed(own)
             self._ahead.append((places, self._base.narrowed(own).take(order)))
-        self._kept = None if self._keeper is None else self._keeper.op.gathered(self._shot, self._keeper)
-        self._found: list[Batch] = []
+        self._kept = None if self._keeper is None else self._keeper.op.partial_result(self._shot, self._keeper)
+        self._rows: list[Batch] = []
 
-    def again(self) -> None:
-        """After a bulk load, read everything again as of now. A reader with rows of its own has to begin anew."""
+    def restart(self) -> None:
+        """After a bulk load, read all rows again as of now. If the reader has rows of its own, the scan fails."""
         self._stale |= self._shot.own_rows(self._table.name) is not None
         if not self.over:
             self._begin()
@@ -96,7 +98,7 @@ class Scan:
     def reads(self, table: str) -> bool:
         return self._table.name == table
 
-    def look(self) -> None:
+    def check_table(self) -> None:
         """After a change of the program, check whether the table is unchanged."""
         was, now = self._table, self._engine.store.tables().get(self._table.name)
         self._stale |= now is None or (now.table_id, now.keyed, now.columns) != (was.table_id, was.keyed, was.columns)
@@ -124,39 +126,39 @@ class Scan:
         """Read one slice. Returns whether it was the last. SqlError 1412 if the table has changed, 3024 if too
         many bytes are kept."""
         name = self._table.name
-        self.look()
+        self.check_table()
         if self._stale:
             raise view_changed(name)
         texts = self._shot.texts_of(self._base)
         scanned, up_to = self._engine.store.scan(name, self._after, self.rows, texts)
         self.done += len(scanned)
-        rows = self._as_they_were(self._base.narrowed(scanned), up_to)
+        rows = self._without_later_writes(self._base.narrowed(scanned), up_to)
         self._after, self.over = up_to, up_to is None
-        rows = self._asked_for(rows)
+        rows = self._matching(rows)
         for node in self._maps:
             rows = node.op.recompute(self._shot, node, [rows])
         if self._kept is not None:
             self._kept.add(rows)
         elif len(rows):
-            self._found.append(rows)
+            self._rows.append(rows)
         if self.memory() > ONE_SHOT_BYTES:
             raise read_limit_error(self.done)
         return self.over
 
-    def _as_they_were(self, rows: Batch, up_to: bytes | None) -> Batch:
+    def _without_later_writes(self, rows: Batch, up_to: bytes | None) -> Batch:
         """Undo, in a slice that ends at `up_to`, the writes since the scan began."""
-        here, ahead = [], list[tuple[list[bytes], Batch]]()
+        reached_rows, ahead = [], list[tuple[list[bytes], Batch]]()
         for places, back in self._ahead:
             reached = len(places) if up_to is None else bisect_right(places, up_to)
             if reached:
-                here.append(back.take(np.arange(reached)))
+                reached_rows.append(back.take(np.arange(reached)))
                 places, back = places[reached:], back.take(np.arange(reached, len(back)))
             if places:
                 ahead.append((places, back))
         self._ahead = ahead
-        if not here:
+        if not reached_rows:
             return rows
-        return netted(concat([self._blank(rows), *map(self._blank, here)], rows.width))
+        return netted(concat([self._blank(rows), *map(self._blank, reached_rows)], rows.width))
 
     def _blank(self, rows: Batch) -> Batch:
         """Replace unused texts by NULL: some of them may not have been read."""
@@ -169,16 +171,16 @@ class Scan:
                 columns[c] = NULL_CODE
         return Batch(columns, rows.weights)
 
-    def _asked_for(self, rows: Batch) -> Batch:
+    def _matching(self, rows: Batch) -> Batch:
         """The rows of the table that may have the lookup's keys, as far as their columns show it."""
         if not self._among or not len(rows):
             return rows
         columns = rows.columns[list(self._among)]
-        if self._asked.between is not None:
-            low, high = self._asked.between
+        if self._lookup.between is not None:
+            low, high = self._lookup.between
             return rows.where((columns[0] >= low) & (columns[0] <= high))
-        keys = self._asked.keys
-        if not self._asked.nulls:
+        keys = self._lookup.keys
+        if not self._lookup.nulls:
             keys = np.ascontiguousarray(keys[:, (keys != NULL_CODE).all(axis=0)])
         fold = partial(self._shot.folded, self._base, self._among)
         return rows.take(np.sort(probe.pairs(distinct(fold(keys)), fold(columns))[1]))
@@ -186,26 +188,26 @@ class Scan:
     def memory(self) -> int:
         """Bytes of the rows kept and of those to undo."""
         kept = 0 if self._kept is None else self._kept.memory()
-        return kept + sum(b.columns.nbytes for b in self._found) + sum(b.columns.nbytes for _, b in self._ahead)
+        return kept + sum(b.columns.nbytes for b in self._rows) + sum(b.columns.nbytes for _, b in self._ahead)
 
     def held(self) -> Iterator[Codes]:
         """Every text id in use; other numbers may be among them."""
-        for batch in (*self._found, *(b for _, b in self._ahead)):
+        for batch in (*self._rows, *(b for _, b in self._ahead)):
             yield from batch.columns
         if self._kept is not None:
             yield from self._kept.held()
-        yield from self._asked.keys
+        yield from self._lookup.keys
 
     # -------------------------------------------------------------- the end
     def answer(self) -> tuple[Batch, Codes]:
         """The rows of the lookup and the ordinals of their keys, as `OneShot.read` and `read_between` return
         them."""
         node = self._keeper or (self._maps or [self._base])[-1]
-        rows = concat(self._found, node.width) if self._kept is None else self._kept.rows()
-        self._shot.has(node, rows)
-        if self._asked.between is not None:
-            return self._shot.between(self._top, self._asked.key, *self._asked.between)
-        return self._shot.read(self._top, self._asked.key, self._asked.keys, self._asked.nulls)
+        rows = concat(self._rows, node.width) if self._kept is None else self._kept.rows()
+        self._shot.set_rows(node, rows)
+        if self._lookup.between is not None:
+            return self._shot.between(self._top, self._lookup.key, *self._lookup.between)
+        return self._shot.read(self._top, self._lookup.key, self._lookup.keys, self._lookup.nulls)
 
 
 def _table_of(base: Node) -> str:
@@ -240,13 +242,13 @@ def _traced(top: Node, key: Columns) -> Columns:
 # ------------------------------------------------------------------ all of them
 @dataclass(eq=False)
 class _PendingQuery:
-    """A query that waits for its scan. `told`: makes the reply from rows and ordinals. `nbytes`: bytes kept by
+    """A query that waits for its scan. `make_reply`: returns the reply for rows and ordinals. `nbytes`: bytes kept by
     the scan."""
 
     envelope: Envelope
     number: int
     scan: Scan
-    told: Callable[[Batch, Codes], Packet]
+    make_reply: Callable[[Batch, Codes], Packet]
     work: RequestLimits
     nbytes: int = 0
 
@@ -256,56 +258,57 @@ class Scans:
     """All scans, which take turns.
 
     Together they may keep ONE_SHOTS_BYTES. Beyond that only scans that keep little continue, and the oldest one
-    while there is room for its result. `unforeseen`: records a defect of a request and returns the error to
+    while there is room for its result. `on_defect`: records a defect of a request and returns the error to
     answer with. `results`: bytes of results held.
     """
 
     engine: Engine
-    around: WorkerEnvironment
-    unforeseen: Callable[[str, Exception], SqlError]
+    environment: WorkerEnvironment
+    on_defect: Callable[[str, Exception], SqlError]
     results: Callable[[], int] = lambda: 0
     _waiting: deque[_PendingQuery] = field(default_factory=deque)
-    _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same, in order of arrival
+    _oldest: deque[_PendingQuery] = field(default_factory=deque)  # the same queries, in order of arrival
     _replies: list[tuple[Envelope, Packet]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self._replies)
 
-    def begin(self, e: Envelope, shot: OneShot, top: Node, asked: QueryLookup, told: Callable[[Batch, Codes], Packet]
-              ) -> bool:
+    def begin(self, e: Envelope, shot: OneShot, top: Node, lookup: QueryLookup,
+              make_reply: Callable[[Batch, Codes], Packet]) -> bool:
         """Begin a scan for a query. Returns False if a scan cannot answer it; otherwise the reply follows later."""
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
-        work = shot.work = RequestLimits(self.around.clock, 0, partial(self.around.unwanted, number), ONE_SHOT_BYTES)
-        scan = Scan(self.engine, shot, top, asked)
-        asker = _PendingQuery(e, number, scan, told, work)
-        self._waiting.append(asker)
-        self._oldest.append(asker)
+        work = shot.work = RequestLimits(self.environment.clock, 0, partial(self.environment.cancelled, number),
+                                         ONE_SHOT_BYTES)
+        scan = Scan(self.engine, shot, top, lookup)
+        query = _PendingQuery(e, number, scan, make_reply, work)
+        self._waiting.append(query)
+        self._oldest.append(query)
         self.engine.scans.append(scan)
         return True
 
-    def look(self) -> None:
+    def check_tables(self) -> None:
         """After a change of the program, check the tables of all scans."""
         for a in self._waiting:
-            a.scan.look()
+            a.scan.check_table()
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         for a in self._waiting:
             if a.scan.reads(table):
-                a.scan.again()
+                a.scan.restart()
 
-    # -------------------------------------------------------------- whose turn it is
-    def can_go_on(self) -> bool:
+    # -------------------------------------------------------------- turns
+    def can_continue(self) -> bool:
         """Whether any scan can continue."""
         return self._next() is not None
 
     def _next(self) -> _PendingQuery | None:
         """The next scan that may continue. A cancelled one is first, so that it ends."""
-        unwanted = self.around.unwanted
-        gone = next((a for a in self._waiting if unwanted(a.number)), None)
-        if gone is not None or not self._waiting:
-            return gone
+        cancelled = self.environment.cancelled
+        cancelled_query = next((a for a in self._waiting if cancelled(a.number)), None)
+        if cancelled_query is not None or not self._waiting:
+            return cancelled_query
         results = self.results()
         room = ONE_SHOTS_BYTES - results - sum(a.nbytes for a in self._waiting)
         if room > 0:
@@ -323,26 +326,26 @@ class Scans:
         self._waiting.append(a)
         before = a.scan.done
         self._slice(a)
-        self.around.began(0)
+        self.environment.began(0)
         return a.scan.done - before
 
     def _slice(self, a: _PendingQuery) -> None:
-        self.around.began(a.number)
-        pace = Pace(self.around.clock or no_time, self.around.processor)
+        self.environment.began(a.number)
+        pace = Pace(self.environment.clock or no_time, self.environment.processor)
         reply: Packet | None = None
         outer, self.engine.work = self.engine.work, a.work
         try:
-            if self.around.unwanted(a.number):
+            if self.environment.cancelled(a.number):
                 raise interrupted()
             if a.scan.step():
-                reply = a.told(*a.scan.answer())
+                reply = a.make_reply(*a.scan.answer())
             a.nbytes = a.scan.memory()
         except SqlError as error:
             reply = error_reply(a.envelope, error)
         except (InvariantViolation, StoreBroken):
             raise
         except Exception as bug:
-            reply = error_reply(a.envelope, self.unforeseen(f"a slice of Query {a.number}", bug))
+            reply = error_reply(a.envelope, self.on_defect(f"a slice of Query {a.number}", bug))
         finally:
             self.engine.work = outer
         a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)

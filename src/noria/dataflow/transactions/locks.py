@@ -4,8 +4,8 @@ A *resource* is the key of a row, or an entry of a UNIQUE index: (column family,
 An owner waits for one resource at a time; its statement runs again when that is granted.
 
 Keeps true: two owners hold one resource only if both locks are shared. A request is granted in the order of its
-queue, except an owner that already holds the resource shared: it waits in front of the others. So nobody starves.
-A wait that would close a cycle of waits is never queued: `cycle` finds the cycle when it closes.
+queue, except an owner that already holds the resource shared: it waits in front of the others. So no owner starves.
+A wait that would close a cycle of waits is never queued: `wait` returns the cycle instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Wait(NamedTuple):
 
 @dataclass
 class _Lock:
-    """A resource that somebody holds. `holders`: by owner, whether exclusively."""
+    """A locked resource. `holders`: by owner, whether exclusively."""
 
     holders: dict[Owner, bool] = field(default_factory=dict)
     queue: deque[Wait] = field(default_factory=deque)
@@ -62,7 +62,7 @@ class LockTable:
         self._waits: dict[Owner, Resource] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody holds a lock."""
+        """Whether any resource is locked."""
         return bool(self._locks)
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class LockTable:
 
     # ---------------------------------------------------------------- requests
     def conflict(self, owner: Owner | None, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
-        """The first resource that the owner cannot have now; None if it can have all. `owner`: None for a statement
+        """The first resource that the owner cannot lock now; None if it can lock all. `owner`: None for a statement
         that holds no locks."""
         for resource in resources:
             lock = self._locks.get(resource)
@@ -92,20 +92,20 @@ class LockTable:
                 return resource
         return None
 
-    def take(self, owner: Owner, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
-        """Lock all of the resources, or none and return the first that the owner cannot have."""
-        wanted = list(resources)
-        if (wrong := self.conflict(owner, wanted, exclusive)) is not None:
-            return wrong
+    def acquire(self, owner: Owner, resources: Iterable[Resource], exclusive: bool = True) -> Resource | None:
+        """Lock all of the resources, or none and return the first that the owner cannot lock."""
+        requested = list(resources)
+        if (blocked := self.conflict(owner, requested, exclusive)) is not None:
+            return blocked
         mine = self._held.setdefault(owner, set())
-        for resource in wanted:
+        for resource in requested:
             lock = self._locks.setdefault(resource, _Lock())
             lock.holders[owner] = exclusive or lock.holders.get(owner, False)
             mine.add(resource)
         return None
 
     def wait(self, owner: Owner, resource: Resource, exclusive: bool = True) -> tuple[Owner, ...]:
-        """Queue a request for a resource that `take` returned. Returns the cycle that it closes, which begins with
+        """Queue a request for a resource that `acquire` returned. Returns the cycle that it closes, which begins with
         the owner; then the request is not queued. Otherwise the result is empty."""
         if owner in self._waits:
             raise ValueError(f"{owner!r} waits already")
@@ -115,11 +115,11 @@ class LockTable:
         else:
             lock.queue.append(wait)
         self._waits[owner] = resource
-        if found := self.cycle(owner):
+        if cycle := self.cycle(owner):
             self._unqueue(owner)
-        return found
+        return cycle
 
-    def give_up(self, owner: Owner) -> list[Owner]:
+    def withdraw(self, owner: Owner) -> list[Owner]:
         """Withdraw the owner's request. Returns the owners whose requests are granted instead."""
         resource = self._waits.get(owner)
         if resource is None:
@@ -137,8 +137,8 @@ class LockTable:
         return self._grant(resource)
 
     def release(self, owner: Owner) -> list[Owner]:
-        """Release everything of the owner. Returns the owners whose requests are granted."""
-        granted = self.give_up(owner)
+        """Release all locks of the owner. Returns the owners whose requests are granted."""
+        granted = self.withdraw(owner)
         for resource in self._held.pop(owner, ()):
             lock = self._locks[resource]
             del lock.holders[owner]
@@ -158,14 +158,14 @@ class LockTable:
         lock = self._locks[resource]
         at = next(n for n, w in enumerate(lock.queue) if w.owner == owner)
         exclusive = lock.queue[at].exclusive
-        found = [h for h, own in lock.holders.items() if h != owner and (exclusive or own)]
-        found += [w.owner for w in list(lock.queue)[:at] if exclusive or w.exclusive]
-        return list(dict.fromkeys(found))
+        blockers = [h for h, own in lock.holders.items() if h != owner and (exclusive or own)]
+        blockers += [w.owner for w in list(lock.queue)[:at] if exclusive or w.exclusive]
+        return list(dict.fromkeys(blockers))
 
     # ---------------------------------------------------------------- inside
     @staticmethod
     def _fits(lock: _Lock, owner: Owner | None, exclusive: bool) -> bool:
-        """Whether no other holder stands in the way."""
+        """Whether no other holder blocks the owner."""
         return not any(holder != owner and (exclusive or own) for holder, own in lock.holders.items())
 
     def _may_have(self, lock: _Lock, owner: Owner | None, exclusive: bool) -> bool:
@@ -180,7 +180,7 @@ class LockTable:
         lock.queue = deque(w for w in lock.queue if w.owner != owner)
 
     def _grant(self, resource: Resource) -> list[Owner]:
-        """Grant the requests at the head of a queue that fit, and forget a resource that nobody holds."""
+        """Grant the requests at the head of a queue that fit, and drop a resource without holders."""
         lock, granted = self._locks[resource], []
         while lock.queue and self._fits(lock, lock.queue[0].owner, lock.queue[0].exclusive):
             wait = lock.queue.popleft()

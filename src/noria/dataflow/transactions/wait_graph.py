@@ -1,11 +1,11 @@
 """Who waits for whom, over locks of every kind: LOCK TABLES, GET_LOCK, definitions and rows.  Pure.
 
-A *party* is a session, or a transaction of no session.  It waits for one thing at a time, until all parties are gone
-that stand in its way (its *blockers*).  A wait has a function that returns them, because they change.
+A *party* is a session, or a transaction of no session.  It waits for one resource at a time, until no other party
+blocks it.  A wait has a function that returns these *blockers*, because they change.
 
 Keeps true: after `begin`, and after the victims that it returned have ended their waits, no cycle of the graph's own
-waits exists.  Only a new wait can close one: a party that does not wait may become a blocker, and closes no cycle then.
-Waits for rows are known at the workers.  `victims` looks for cycles through them, too.
+waits exists.  Only a new wait can close a cycle: a party that becomes a blocker without waiting closes none.  Waits for
+rows are known at the workers; `victims` looks for cycles through them, too.
 """
 
 from __future__ import annotations
@@ -78,34 +78,34 @@ class WaitGraph:
     def cycles(self, rows: Mapping[Party, RowWait]) -> Iterator[tuple[Party, ...]]:
         """For each wait of the graph, a cycle through it; none if it is in no cycle.  rows: the waits at workers."""
         for party in self._waits:
-            if found := cycle_of(party, lambda p: self._of(p, rows, self._victims)):
-                yield found
+            if cycle := cycle_of(party, lambda p: self._of(p, rows, self._victims)):
+                yield cycle
 
     def victims(self, rows: Mapping[Party, RowWait], among: Collection[Party]) -> list[Party]:
         """The parties whose waits must end, so that none of the graph's own waits is in a cycle.  among: only waits of
         these parties count, and are ended."""
         ended = self._victims.union(p for p in (*self._waits, *rows) if p not in among)
-        found: list[Party] = []
+        victims: list[Party] = []
         for party in self._waits:
-            found += self._ended(party, rows, ended)
-        self._victims.update(p for p in found if p in self._waits)
-        return found
+            victims += self._ended(party, rows, ended)
+        self._victims.update(p for p in victims if p in self._waits)
+        return victims
 
     def _ended(self, party: Party, rows: Mapping[Party, RowWait], ended: set[Party]) -> list[Party]:
         """End waits until no cycle goes through the party.  ended: the waits that do not count any more."""
-        found: list[Party] = []
+        victims: list[Party] = []
         while party not in ended and (cycle := cycle_of(party, lambda p: self._of(p, rows, ended))):
-            found.append(min((p for p in cycle if self._ends(p, rows)), key=lambda p: self._worth(p, rows)))
-            ended.add(found[-1])
-        return found
+            victims.append(min((p for p in cycle if self._ends(p, rows)), key=lambda p: self._worth(p, rows)))
+            ended.add(victims[-1])
+        return victims
 
     def _of(self, party: Party, rows: Mapping[Party, RowWait], ended: Collection[Party]) -> Iterable[Party]:
         if party in ended:
             return ()
         own = self._waits.get(party)
-        here = () if own is None else own.blockers()
-        there = rows[party].blockers if party in rows else ()
-        return (*here, *there)
+        own_blockers = () if own is None else own.blockers()
+        row_blockers = rows[party].blockers if party in rows else ()
+        return (*own_blockers, *row_blockers)
 
     def _ends(self, party: Party, rows: Mapping[Party, RowWait]) -> bool:
         return party in self._waits or rows[party].ends

@@ -1,4 +1,4 @@
-"""One worker: packets in, packets out; turns, commits, changes of the program, deferred answers, saved states.
+"""One worker: its step, turns, commits, changes of the program, deferred replies and saved states.
 
 Call `Worker.step` (`worker.py`) with envelopes; it returns replies.
 """

@@ -2,6 +2,8 @@
 
 Keeps true: a change that fails leaves the graph as it was. If a view of the program cannot be made at recovery,
 it is left out, and its reads return the reason.
+
+Call `ProgramChanges.change`; at recovery `each` or `adopt`.
 """
 
 from __future__ import annotations
@@ -35,14 +37,14 @@ from noria.plan.view import ViewDef
 
 
 class GraphPlanner(Protocol):
-    """Makes graph nodes of views (`lowering.lower.Lowering`)."""
+    """Makes and removes the graph nodes of views (`lowering.lower.Lowering`)."""
 
     def add_view(self, view: ViewDef) -> None: ...
 
     def try_view(self, view: ViewDef) -> None:
-        """Make the nodes of a view that `take_out` removes again."""
+        """Make the nodes of a view that `remove_trial_view` removes again."""
 
-    def take_out(self, name: str) -> None: ...
+    def remove_trial_view(self, name: str) -> None: ...
 
     def drop_view(self, name: str) -> None: ...
 
@@ -77,7 +79,7 @@ class GraphPlanner(Protocol):
         """The views in the graph."""
 
     def replan(self) -> None:
-        """Make the nodes of the views that were added. Views that nothing is kept of may be planned anew with them."""
+        """Make the nodes of the views that were added. Views without stored rows may be planned anew with them."""
 
     def graph_plan(self) -> GraphPlan:
         """The graph as data."""
@@ -97,9 +99,10 @@ class GraphPlanner(Protocol):
 class ProgramChanges:
     """The views in the graph. `views`: by name. `left_out`: views that could not be made, and why."""
 
-    def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, around: WorkerEnvironment,
+    def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, environment: WorkerEnvironment,
                  large: int | None):
-        self._engine, self._store, self._planner, self._around, self._large = engine, store, planner, around, large
+        self._engine, self._store, self._planner, self._large = engine, store, planner, large
+        self._environment = environment
         self.views: dict[str, Any] = {}
         self.left_out: dict[str, SqlError] = {}
         engine.first_rows = partial(first_rows, engine)
@@ -112,14 +115,14 @@ class ProgramChanges:
         `commit`: makes them durable; if it raises, they are undone. `back`: the steps undo the last change.
         """
         if back and self._before is None and not self._is_back(steps):
-            return SqlError(*UNKNOWN_ERROR, "what an earlier life of this worker did cannot be taken back")
+            return SqlError(*UNKNOWN_ERROR, "a change of an earlier life of this worker cannot be undone")
         for s in steps:
             if isinstance(s, packets.RenameView) and s.view not in self.views:
                 return view_gone(s.view)
         undo: list[Callable[[], None]] = []
         left_out = dict(self.left_out)
-        found = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
-                 for columns in base.pulled if columns and self._store.finds(table, columns)}
+        indexed = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
+                   for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
         several = self._engine.shards is not None
         before, again = self._planner.graph_plan() if several else None, set[Node]()
@@ -131,7 +134,7 @@ class ProgramChanges:
             self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
-            self._refuse_lost_lookups(steps, found)
+            self._refuse_lost_lookups(steps, indexed)
             self._commit(steps, commit)
         except InvariantViolation:
             raise
@@ -144,14 +147,14 @@ class ProgramChanges:
             self._planner.replan()
             self._engine.relayout(self._large)
             self._engine.builds.declare()
-            self._made_again(again)
+            self._recreated(again)
             if isinstance(bug, SqlError):
                 return bug
             if isinstance(bug, ValueError):
                 return SqlError(*NOT_SUPPORTED_YET, str(bug))
             raise
         self._before = None if back else before
-        self._made_again(again)
+        self._recreated(again)
         left = {t for d in dropped for t in self._planner.tables(d)}
         left |= {s.table.name for s in steps if isinstance(s, packets.AlterTable)}
         for table in left and left & self._store.tables().keys():
@@ -166,20 +169,20 @@ class ProgramChanges:
         return all(s.view.name in self.views if isinstance(s, packets.AddView) else s.view not in self.views
                    for s in steps if isinstance(s, packets.AddView | packets.DropView | packets.RenameView))
 
-    def _made_again(self, nodes: set[Node]) -> None:
+    def _recreated(self, nodes: set[Node]) -> None:
         """After a graph was restored: these nodes are empty, so other workers' rows of them are gathered again."""
         shards = self._engine.shards
         if shards is not None and nodes:
-            shards.made_again({n for n in nodes if n in self._engine.graph.nodes})
+            shards.recreated({n for n in nodes if n in self._engine.graph.nodes})
 
     def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
-        gone = [s.table for s in steps if isinstance(s, packets.DropTable)]
-        for name in gone:
+        dropped = [s.table for s in steps if isinstance(s, packets.DropTable)]
+        for name in dropped:
             self._store.drop_table(name)
         try:
             commit()
         except Exception:
-            for name in reversed(gone):
+            for name in reversed(dropped):
                 self._store.keep_table(name)
             raise
 
@@ -190,8 +193,8 @@ class ProgramChanges:
 
     def each(self, steps: Sequence[packets.MigrationStep]) -> list[tuple[str, SqlError]]:
         """Make all of these steps, or if that fails one by one. Returns the views that cannot be made."""
-        whole = self._noted_change(steps) is None
-        if whole:
+        all_made = self._noted_change(steps) is None
+        if all_made:
             self._catch_up()
             return []
         self._engine.saved = None
@@ -204,7 +207,7 @@ class ProgramChanges:
         try:
             if self._engine.saved is not None:
                 saving.catch_up(self._engine, self._engine.saved)
-        except Exception as bug:  # states may be at odds with the tables
+        except Exception as bug:  # states may differ from the tables
             raise TickFailed(f"the tick of what was written since states were saved failed: {bug!r}") from bug
 
     def adopt(self, steps: Sequence[packets.MigrationStep], plan: GraphPlan) -> None:
@@ -228,7 +231,7 @@ class ProgramChanges:
         except InvariantViolation:
             raise
         except Exception as bug:
-            self._around.note("".join(traceback.format_exception(bug)))
+            self._environment.note("".join(traceback.format_exception(bug)))
             return SqlError(*UNKNOWN_ERROR, f"{type(bug).__name__}: {bug}")
 
     def _apply(self, s: packets.MigrationStep) -> Callable[[], None]:
@@ -329,14 +332,14 @@ class ProgramChanges:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int, pieces: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
+    def once(self, view: Any, rows: int, remote: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
              ) -> tuple[Any, Node, OneShot]:
         """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
-        rows. `pieces`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
+        rows. `remote`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
         self._refuse_outdated(view)
         view, top, twins, texts = self._planner.once(view)
-        if pieces is not None:
-            return view, top, RemoteOneShot(self._engine, rows, texts, pieces, own)
+        if remote is not None:
+            return view, top, RemoteOneShot(self._engine, rows, texts, remote, own)
         return view, top, OneShot(self._engine, twins, rows, own, texts)
 
     def _refuse_outdated(self, view: Any) -> None:

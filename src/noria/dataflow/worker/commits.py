@@ -1,7 +1,7 @@
 """Changes of base tables: one synced commit, then one tick of its deltas (ACK-DURABLE).
 
 Keeps true: a change is committed before it is acknowledged. A committed change completes its tick, or the worker
-ends.
+ends. `Commits.write` handles a write, a prepare and a decision.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TickFailed(Exception):
 class SlicedTask(Protocol):
     """A task that reads a table in slices."""
 
-    def again(self, table: str) -> None:
+    def restart(self, table: str) -> None:
         """Restart at the first row: a load added rows."""
 
 
@@ -73,30 +73,30 @@ class Commits:
                 self._reload(table, e)
         try:
             self._engine.tick(deltas)
-        except Exception as bug:  # committed, and states may be at odds with the tables
+        except Exception as bug:  # committed, and states may differ from the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         if isinstance(body, Decide):
-            self._ended(body.group)  # which had the locks of what it has written
+            self._ended(body.group)  # which had locked the rows that it has written
         elif isinstance(body, Write):
             for statement, result in zip(body.statements, results, strict=True):
                 if type(statement) is Staged and result.error is None:
                     self._ended(statement.transaction)
         return Wrote(e.seq, tuple(results))
 
-    def work_out(self, workers: int, body: PredictEffect) -> Done:
+    def predict_effect(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)
-        found = self._store.work_out(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
-        return Done(body.request, found, found.result.error)
+        effect = self._store.predict_effect(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
+        return Done(body.request, effect, effect.result.error)
 
-    def met(self, body: FindConflicts) -> Done:
-        found: list[tuple[bytes, ...] | SqlError] = []
+    def find_conflicts(self, body: FindConflicts) -> Done:
+        conflicts: list[tuple[bytes, ...] | SqlError] = []
         for statement, unique in body.statements:
             try:
                 self._refuse_altered(statement, unique)
-                found.append(self._store.met(statement, self._engine.work, body.within))
+                conflicts.append(self._store.find_conflicts(statement, self._engine.work, body.within))
             except SqlError as error:
-                found.append(SqlError(error.code, error.state, error.message))
-        return Done(body.request, tuple(found))
+                conflicts.append(SqlError(error.code, error.state, error.message))
+        return Done(body.request, tuple(conflicts))
 
     def _refuse_altered(self, statement: Statement, unique: Unique) -> None:
         table = self._store.tables().get(statement.table)
@@ -104,11 +104,12 @@ class Commits:
             raise view_changed(table.name)
 
     def check_unique(self, body: CheckUnique) -> Done:
-        self._store.check_unique(body.table, tuple(body.gone), tuple(body.came), body.within)
+        self._store.check_unique(body.table, tuple(body.removed), tuple(body.added), body.within)
         return Done(body.request)
 
     def entries(self, body: UniqueEntries) -> Done:
-        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what, tuple(body.given)))
+        return Done(body.request, self._store.entries(body.table, tuple(body.columns), body.what,
+                                                      tuple(body.arguments)))
 
     def page(self, body: ReadPage) -> Done:
         table = self._store.tables().get(body.table)
@@ -139,8 +140,8 @@ class Commits:
 
     def _reload(self, table: str, e: Envelope) -> None:
         for slices in self._slices:
-            slices.again(table)
+            slices.restart(table)
         try:
             self._engine.reload(table)
         except Exception as bug:
-            raise TickFailed(f"taking the load {e.epoch}.{e.seq} of {table} in failed: {bug!r}") from bug
+            raise TickFailed(f"states could not be renewed after load {e.epoch}.{e.seq} of {table}: {bug!r}") from bug

@@ -1,7 +1,9 @@
-"""Requests that are answered later, when the build they wait for is complete.
+"""Requests that are answered later: when a build is complete, or when messages of other workers have arrived.
 
 Keeps true: builds run one slice at a time, in their turn (`turns.py`). A cancelled request is answered at the
 next check. While a slice runs, the worker reports the request that waits for it as current.
+
+Call an `until_` method of `DeferredRequests` to answer or defer a request; `answered` returns the later replies.
 """
 
 from __future__ import annotations
@@ -23,32 +25,33 @@ from noria.dataflow.messages.packets import Done, Envelope
 
 @dataclass
 class _DeferredRequest:
-    """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: what it
-    waits for."""
+    """A waiting request, its number, and the function that answers it (None: it still waits). `builds`: the builds
+    for which it waits."""
 
     envelope: Envelope
     number: int
     answer: Callable[[], Done | None]
     builds: Callable[[], list[Backfill]]
-    unwanted: Callable[[], object] = lambda: None  # called when the request is cancelled
+    on_cancel: Callable[[], object] = lambda: None  # called when the request is cancelled
 
 
 class DeferredRequests:
     """The deferred requests of a worker (see the module). Each `until_` method answers at once or defers the
     request."""
 
-    def __init__(self, engine: Engine, around: WorkerEnvironment, peers: Peers | None, worker: int = 0):
-        self._engine, self._around, self._peers, self._worker = engine, around, peers, worker
+    def __init__(self, engine: Engine, environment: WorkerEnvironment, peers: Peers | None, worker: int = 0):
+        self._engine, self._environment, self._peers, self._worker = engine, environment, peers, worker
         self._waiting: list[_DeferredRequest] = []
         self._tickets = 0
         self.questions: dict[str,
-                             Callable[[Envelope, str], packets.Packet | None]] = {  # what answers an `Inspect` later
-            "built": self.until_built, "indexed": self.until_indexed, "unwanted index": self.until_unwanted,
+                             Callable[[Envelope, str], packets.Packet | None]] = {  # of `Inspect`, answered later
+            "built": self.until_built, "indexed": self.until_indexed,
+            "index no longer awaited": self.until_index_not_awaited,
             "looked up": lambda e, table: self.until_indexed(e, table, True),
-            "wanted index": lambda e, _: self.until_wanted(e), "caught up": self.until_caught_up,
-            "heard": self.until_heard}
+            "awaited index": lambda e, _: self.until_index_awaited(e), "caught up": self.until_caught_up,
+            "frontier": self.until_frontier}
 
-    # -------------------------------------------------------------- who waits
+    # -------------------------------------------------------------- waiting requests
     def until_built(self, e: Envelope, view: str) -> packets.Packet | None:
         """Answer when the view has its first state, or why it will not have one."""
         assert isinstance(e.body, packets.Inspect)
@@ -80,7 +83,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, mine))
 
-    def until_wanted(self, e: Envelope) -> packets.Packet | None:
+    def until_index_awaited(self, e: Envelope) -> packets.Packet | None:
         """Answer when an index waits for Spark's files."""
         assert isinstance(e.body, packets.Inspect)
         number = e.body.request
@@ -97,7 +100,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, list))
 
-    def until_unwanted(self, e: Envelope, ticket: str) -> packets.Packet | None:
+    def until_index_not_awaited(self, e: Envelope, ticket: str) -> packets.Packet | None:
         """Answer when the index no longer waits for files."""
         assert isinstance(e.body, packets.Inspect)
         number, builds = e.body.request, self._engine.builds
@@ -108,7 +111,7 @@ class DeferredRequests:
         return self._later(_DeferredRequest(e, number, answer, list))
 
     def deliver(self, body: packets.IndexFiles) -> Done:
-        """Give files to the index that waits for them; without files the worker builds it in slices."""
+        """Pass files to the index that waits for them; without files the worker builds it in slices."""
         made = next((m for m in self._engine.builds.awaited() if m.ticket == body.ticket), None)
         if made is None:
             return Done(body.request, error=SqlError(*UNKNOWN_ERROR, "nobody waits for files of this index any more"))
@@ -129,13 +132,13 @@ class DeferredRequests:
         done = Done(e.body.request)
         if self._peers is None:
             return done
-        there: list[Done] = []
+        answers: list[Done] = []
         writers = [int(w) for w in of.split(",") if w]
-        self._peers.shards.marks.catch_up(int(depth), lambda: there.append(done), of=writers)
-        return self._later(_DeferredRequest(e, done.request, lambda: next(iter(there), None), list))
+        self._peers.shards.marks.catch_up(int(depth), lambda: answers.append(done), of=writers)
+        return self._later(_DeferredRequest(e, done.request, lambda: next(iter(answers), None), list))
 
-    def until_heard(self, e: Envelope, argument: str) -> packets.Packet | None:
-        """Answer when the effects of these messages of other workers are in the states here. At once if it is the
+    def until_frontier(self, e: Envelope, argument: str) -> packets.Packet | None:
+        """Answer when this worker's states have the effects of these messages of other workers. At once if it is the
         only worker."""
         assert isinstance(e.body, packets.Inspect)
         done, peers = Done(e.body.request), self._peers
@@ -144,8 +147,8 @@ class DeferredRequests:
         last = [(int(w), int(n)) for w, n in (part.split(":") for part in argument.split(","))]
 
         def answer() -> Done | None:
-            heard = peers.heard()
-            return done if all(heard[w] >= n for w, n in last) else None
+            frontier = peers.frontier()
+            return done if all(frontier[w] >= n for w, n in last) else None
 
         return answer() or self._later(_DeferredRequest(e, done.request, answer, list))
 
@@ -165,7 +168,7 @@ class DeferredRequests:
 
         return self._later(_DeferredRequest(e, number, answer, lambda: [made], lambda: builds.unfit(made)))
 
-    def until_whole(self, e: Envelope, node: Node) -> packets.Packet | None:
+    def until_first_state(self, e: Envelope, node: Node) -> packets.Packet | None:
         """Answer when the node has its first state."""
         assert isinstance(e.body, packets.Bootstrap)
         number, states = e.body.request, self._engine.builds.states
@@ -202,9 +205,9 @@ class DeferredRequests:
         build = builds.next()
         if build is None:
             return 0
-        self._around.began(next((w.number for w in self._waiting if build in w.builds()), 0))
+        self._environment.began(next((w.number for w in self._waiting if build in w.builds()), 0))
         builds.step()
-        self._around.began(0)
+        self._environment.began(0)
         return build.rows
 
     def answered(self) -> list[tuple[Envelope, Done]]:
@@ -216,29 +219,29 @@ class DeferredRequests:
         return [(w.envelope, reply) for w, reply in replies if reply is not None]
 
     def _reply(self, w: _DeferredRequest) -> Done | None:
-        if not self._around.unwanted(w.number):
+        if not self._environment.cancelled(w.number):
             return w.answer()
-        w.unwanted()
+        w.on_cancel()
         return Done(w.number, error=interrupted())
 
-    # -------------------------------------------------------------- what is told of it
+    # -------------------------------------------------------------- reports
     def waiting(self) -> Iterator[tuple[Envelope, list[str]]]:
         """The waiting requests, and the builds that each waits for."""
         return ((w.envelope, [self._engine.builds.progress(b).what for b in w.builds()]) for w in self._waiting)
 
     def progress(self) -> list[dict[str, object]]:
         """The builds under way and the views that wait for them."""
-        return list(self._shown())
+        return list(self._list_progress())
 
-    def _shown(self) -> Iterator[dict[str, object]]:
+    def _list_progress(self) -> Iterator[dict[str, object]]:
         builds = self._engine.builds
         for build in [*builds.indexes.values(), *builds.declared.values(), *builds.fits.values(),
                       *builds.states.values()]:
-            told = builds.progress(build)
+            progress = builds.progress(build)
             ticket = build.ticket if isinstance(build, IndexBackfill) else ""
-            yield {"what": told.what, "views": self._views(build), "rows": told.done, "of": told.total,
-                   "state": "failed" if told.failed else "waits" if told.waits else "runs", "why": told.waits,
-                   "ticket": ticket}
+            yield {"what": progress.what, "views": self._views(build), "rows": progress.done, "of": progress.total,
+                   "state": "failed" if progress.failed else "waits" if progress.waits else "runs",
+                   "why": progress.waits, "ticket": ticket}
 
     def _views(self, build: Backfill) -> list[str]:
         """The views that wait for the build. The name of a view that will replace another ends with a NUL and a

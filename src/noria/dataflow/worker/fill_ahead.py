@@ -205,7 +205,7 @@ class FillAhead:
     def _guarded(self, node: Node, fill: Callable[[], None]) -> bool:
         """Fill keys. False if the view's readers must meet an error first. The counts of misses stay as they were."""
         engine = self._engine
-        counted = [(n.stats, n.stats.asked, n.stats.misses) for n in ancestors(node)]
+        counted = [(n.stats, n.stats.requested, n.stats.misses) for n in ancestors(node)]
         try:
             fill()
         except (InvariantViolation, StoreBroken):
@@ -218,7 +218,7 @@ class FillAhead:
             return False
         finally:
             for stats, asked, misses in counted:
-                stats.asked, stats.misses = asked, misses
+                stats.requested, stats.misses = asked, misses
         return True
 
     def _own(self, node: Node, keys: Codes) -> Codes:

@@ -1,4 +1,4 @@
-"""Checks a bulk load before it is ingested."""
+"""Checks a bulk load before it is ingested (`check`), and lists what its files must have (`needs`). Changes nothing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def check(store: BaseStore, body: CheckIngest) -> Done:
 
 
 def needs(store: BaseStore, table: str) -> dict[str, Any]:
-    """What the maker of files must know of the table: its indexes, AUTO_INCREMENT mark and number of rows."""
+    """The properties of the table that the maker of files needs: indexes, AUTO_INCREMENT mark and number of rows."""
     indexes, auto_increment = store.load_needs(table)
     return {"indexes": indexes, "auto_increment": auto_increment, "rows": store.row_count(table)}

@@ -5,8 +5,10 @@
                  ├──► all of a small table ──► slices (`slicing.py`) ──► the reply
                  └──► larger: at once, at most `rows` rows ──► the reply, or slices, or error 3024
 
-Keeps true: a query reads the rows of the moment at which its turn begins, not at which it arrived. A cancelled
-query is answered at the next turn.
+Keeps true: a query reads the rows as of the begin of its turn, not of its arrival. A cancelled query is answered at the
+next turn.
+
+`OneShots.add` queues a query; `fresh`, `larger` and `send_chunk` each run one turn.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from noria.dataflow.worker.changes import ProgramChanges
 from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
-Again = Callable[[Envelope, Run], None]  # runs a request; its reply joins the late ones
-Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # until other workers' rows are here
+Again = Callable[[Envelope, Run], None]  # runs a request and sends its reply
+Wait = Callable[[RemoteRowsNeeded, Envelope, Run, RemoteTableReads | None], None]  # for other workers' rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +52,14 @@ class _QueuedOneShot:
 class OneShots:
     """The queue of one-shots (see the module)."""
 
-    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, around: WorkerEnvironment,
-                 peers: Peers | None, unforeseen: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
+    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, environment: WorkerEnvironment,
+                 peers: Peers | None, on_defect: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
                  transactions: Transactions):
         self._transactions = transactions
-        self._changes, self._symbols, self._around, self._peers = changes, symbols, around, peers
+        self._changes, self._symbols, self._environment, self._peers = changes, symbols, environment, peers
         self._engine, self._again, self._wait = engine, again, wait
-        self.results = LargeResults(engine, symbols, around.unwanted)
-        self.scans = Scans(engine, around, unforeseen, self.results.memory)
+        self.results = LargeResults(engine, symbols, environment.cancelled)
+        self.scans = Scans(engine, environment, on_defect, self.results.memory)
         self._fresh: deque[_QueuedOneShot] = deque()
         self._larger: deque[_QueuedOneShot] = deque()
         self._replies: list[tuple[Envelope, Packet]] = []
@@ -73,58 +75,58 @@ class OneShots:
         self._fresh.append(_QueuedOneShot(e, body))
 
     def answered(self) -> list[tuple[Envelope, Packet]]:
-        """Return and clear the replies of finished queries and of pieces of results."""
+        """Return and clear the replies of finished queries and the chunks of results."""
         replies, self._replies = self._replies, []
         return replies + self.scans.answered()
 
-    def look(self) -> None:
+    def end_cancelled(self) -> None:
         """Answer cancelled queries and drop cancelled results."""
-        self.results.look()
+        self.results.drop_cancelled()
         for waiting in (self._fresh, self._larger):
-            for asked in [a for a in waiting if self._around.unwanted(a.body.request)]:
-                waiting.remove(asked)
-                self._replies.append((asked.envelope, error_reply(asked.envelope, interrupted())))
+            for queued in [a for a in waiting if self._environment.cancelled(a.body.request)]:
+                waiting.remove(queued)
+                self._replies.append((queued.envelope, error_reply(queued.envelope, interrupted())))
 
     # -------------------------------------------------------------- turns
     def has_fresh(self) -> bool:
         return bool(self._fresh)
 
     def has_larger(self) -> bool:
-        return bool(self._larger or self.scans.can_go_on())
+        return bool(self._larger or self.scans.can_continue())
 
     def fresh(self) -> int:
         """Run the oldest query that has not begun. Returns its units of work."""
-        asked = self._fresh.popleft()
-        return self._run(asked, min(asked.body.rows, ONE_SHOT_AT_ONCE_ROWS))
+        query = self._fresh.popleft()
+        return self._run(query, min(query.body.rows, ONE_SHOT_AT_ONCE_ROWS))
 
     def larger(self) -> int:
         """Run a slice of a scan or, in alternation, one larger query at once. Returns its units of work."""
-        if self._larger and (self._sliced or not self.scans.can_go_on()):
+        if self._larger and (self._sliced or not self.scans.can_continue()):
             self._sliced = False
-            asked = self._larger.popleft()
-            return self._run(asked, asked.body.rows)
+            query = self._larger.popleft()
+            return self._run(query, query.body.rows)
         self._sliced = True
         return self.scans.step()
 
-    def piece(self) -> int:
-        """Send the next piece of a result. Returns its rows."""
+    def send_chunk(self) -> int:
+        """Send the next chunk of a result. Returns its number of rows."""
         e, rows = self.results.next()
         self._replies.append((e, rows))
         return 0 if rows.rows is None else int(rows.rows.num_rows)
 
-    def _run(self, asked: _QueuedOneShot, rows: int) -> int:
+    def _run(self, query: _QueuedOneShot, rows: int) -> int:
         self._units = 0
-        self._again(asked.envelope, partial(self._query, asked, rows))
+        self._again(query.envelope, partial(self._query, query, rows))
         return self._units
 
-    # -------------------------------------------------------------- what would be
-    def foresee(self, body: Query | Read | None) -> QueryForecast:
+    # -------------------------------------------------------------- predictions
+    def forecast(self, body: Query | Read | None) -> QueryForecast:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
-            raise SqlError(*UNKNOWN_ERROR, "a query is foreseen, and nothing else")
+            raise SqlError(*UNKNOWN_ERROR, "only a Query can be predicted")
         view, top, shot = self._changes.once(body.view, body.rows)
         try:
-            self._found(body, view, top, shot)
+            self._read(body, view, top, shot)
         except ReadLimitExceeded:
             return QueryForecast("slices" if Scan.can(self._engine, top) else "too much", 0)
         except SqlError as e:
@@ -133,34 +135,34 @@ class OneShots:
             return QueryForecast("too much", 0)
         return QueryForecast("once", shot.spent)
 
-    def _found(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
+    def _read(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
         if body.between is not None:
             return shot.read_between(top, view.key, *body.between, body.first, body.descending)
         return shot.read(top, view.key, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
 
     # -------------------------------------------------------------- one query
-    def _query(self, asked: _QueuedOneShot, rows: int, pieces: RemoteTableReads | None = None) -> Packet | None:
-        """Run a query; None if its reply follows later. `pieces`: the rows received from other workers so far."""
-        body = asked.body
-        if body.spread and pieces is None and self._peers is not None:
-            pieces, rows = RemoteTableReads(self._peers.elsewhere, body.within), body.rows
-        view, top, shot = self._changes.once(body.view, rows, pieces, self._transactions.deltas(body.within))
+    def _query(self, query: _QueuedOneShot, rows: int, remote: RemoteTableReads | None = None) -> Packet | None:
+        """Run a query; None if its reply follows later. `remote`: the rows received from other workers so far."""
+        body = query.body
+        if body.spread and remote is None and self._peers is not None:
+            remote, rows = RemoteTableReads(self._peers.remote_scan, body.within), body.rows
+        view, top, shot = self._changes.once(body.view, rows, remote, self._transactions.deltas(body.within))
         try:
-            found = self._found(body, view, top, shot)
+            answer = self._read(body, view, top, shot)
         except RemoteRowsNeeded as r:
-            self._wait(r, asked.envelope, partial(self._query, asked, rows, pieces), pieces)
+            self._wait(r, query.envelope, partial(self._query, query, rows, remote), remote)
             return None
         except ReadLimitExceeded:
             if rows < body.rows and not Scan.can(self._engine, top, body.rows):
-                self._larger.append(asked)
+                self._larger.append(query)
                 return None
-            show = partial(self.results.shown, body.request, view, body.pieces)
+            show = partial(self.results.make_reply, body.request, view, body.chunked)
             keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
             what = QueryLookup(view.key, keys, body.nulls, body.between)
-            if pieces is None and self.scans.begin(asked.envelope, shot, top, what, show):
+            if remote is None and self.scans.begin(query.envelope, shot, top, what, show):
                 return None
             raise read_limit_error(body.rows) from None
         finally:
             self._units += shot.spent
-        self._units += len(found[0])
-        return self.results.shown(body.request, view, body.pieces, *found)
+        self._units += len(answer[0])
+        return self.results.make_reply(body.request, view, body.chunked, *answer)

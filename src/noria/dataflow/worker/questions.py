@@ -1,4 +1,7 @@
-"""What a worker answers about itself (`Inspect`): its graph, builds, waits and counters, and one measured read."""
+"""Answers the questions of `Inspect` about a worker: its graph, builds, waits and counters, and one measured read.
+
+`DeferredRequests` answers the questions that wait.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +43,13 @@ class WorkerQuestions:
         self._transactions, self._shots, self._reading, self._deferred = transactions, shots, reading, deferred
         self._peers, self._wait, self._stats = peers, wait, stats
 
-    def ask(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
+    def answer(self, body: packets.Inspect, e: Envelope) -> packets.Packet | None:
+        """Answer a question; None if the reply follows later."""
         answers: dict[str, Callable[[], Any]] = {
             "graph": lambda: render.nodes(self._engine), "builds": self._deferred.progress,
             "graph plan": self._graph_plan, "history": self._store.history, "stats": self._stats,
             "waits": lambda: waits.of_worker(self._peers, self._deferred),
-            "foresee": lambda: self._shots.foresee(body.read),
+            "forecast": lambda: self._shots.forecast(body.read),
             "table": lambda: loads.needs(self._store, body.argument),
             "idle": lambda: self._changes.is_idle(body.argument),
             "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),
@@ -84,7 +88,7 @@ class WorkerQuestions:
             self._engine.profile = None
         if reply.error is not None:
             return packets.Done(body.request, error=reply.error)
-        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.shown()})
+        return packets.Done(body.request, {"rows": reply.rows.num_rows, **seen.as_dict()})
 
     def stats(self, limit: int) -> dict[str, Any]:
         """Counters and sizes of the worker.  limit: of its memory, in bytes."""

@@ -1,7 +1,9 @@
 """Reads of a view by keys: one at a time, or many in one upquery if none of them needs special treatment.
 
-Keeps true: a combined read returns for each key what a read of this key alone would return. An error is reported
-for the read that has it only.
+Keeps true: a combined read returns for each key the rows that a read of this key alone would return. An error is
+reported only for the read that has it.
+
+Call `read` for one read, `prefill` before adjacent ones, and `many` for a `ReadMany`.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ from noria.dataflow.worker.changes import ProgramChanges
 class ViewReads:
     """Answers the reads of a worker (see the module)."""
 
-    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, around: WorkerEnvironment,
+    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, environment: WorkerEnvironment,
                  results: LargeResults):
-        self._engine, self._changes, self._symbols, self._around = engine, changes, symbols, around
+        self._engine, self._changes, self._symbols, self._environment = engine, changes, symbols, environment
         self._results = results
 
     def read(self, body: packets.Read) -> packets.Rows:
@@ -54,20 +56,19 @@ class ViewReads:
             return packets.Rows(body.request, None, error)
         if body.fill:
             return packets.Rows(body.request, None)
-        return self._results.shown(body.request, view, body.pieces, rows, ordinal)
+        return self._results.make_reply(body.request, view, body.chunked, rows, ordinal)
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
-        """Fill all keys that adjacent reads ask of one view with one upquery: it costs as much as one for a
-        single key."""
+        """Fill all keys of adjacent reads of one view with one upquery: it costs as much as one for a single key."""
         view = self._changes.views.get(bodies[0].view)
-        reads = [b for b in bodies if b.between is None and not self._around.unwanted(b.request)
+        reads = [b for b in bodies if b.between is None and not self._environment.cancelled(b.request)
                  and view is not None and b.definition in (0, view.definition)]
         if len(reads) < 2 or view is None:
             return
-        self._around.began(reads[0].request)
-        self._engine.work = RequestLimits(self._around.clock, min(r.limit_ms for r in reads) // 2,
-                                          processor=self._around.processor)
+        self._environment.began(reads[0].request)
+        self._engine.work = RequestLimits(self._environment.clock, min(r.limit_ms for r in reads) // 2,
+                                          processor=self._environment.processor)
         self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
                                                     axis=1))
 
@@ -86,13 +87,14 @@ class ViewReads:
     def _at_once(self, alike: packets.SameViewReads) -> Any:
         """The rows of all these reads. None if one has an error, waits for other workers' rows, or would delay
         all others."""
-        view, unwanted = self._changes.views.get(alike.view), self._around.unwanted
+        view, cancelled = self._changes.views.get(alike.view), self._environment.cancelled
         if view is None or alike.definition not in (0, view.definition):
             return None
-        self._engine.work = RequestLimits(self._around.clock, alike.limit_ms // 2,
-                                          lambda: all(map(unwanted, alike.requests)), processor=self._around.processor)
-        found = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
-        return None if found is None else self._results.shown(0, view, False, *found).rows
+        self._engine.work = RequestLimits(self._environment.clock, alike.limit_ms // 2,
+                                          lambda: all(map(cancelled, alike.requests)),
+                                          processor=self._environment.processor)
+        answer = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
+        return None if answer is None else self._results.make_reply(0, view, False, *answer).rows
 
     def _together(self, view: Any, keys: Callable[[], Codes]) -> tuple[Batch, Codes] | None:
         """The rows of all keys. None if each read must be answered by itself."""

@@ -1,7 +1,9 @@
-"""Fills keys again that partial views had before a restart, by upqueries while the worker is otherwise idle.
+"""Fills the keys again that partial views had before a restart, by upqueries in turns between other work.
 
 Keeps true: saved keys are hints, so they may be outdated. Filling stops for good when memory is short or texts
 are swept: keys that clients read are worth more.
+
+`has_work` says whether a slice can run, and `step` runs it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def has_keys(engine: Engine, reader: Node) -> bool:
 
 
 class Refill:
-    """The keys still to fill. `keys`: by view, of shape (columns, keys), the most wanted first."""
+    """The keys still to fill. `keys`: by view, of shape (columns, keys), the most recently read first."""
 
     def __init__(self, engine: Engine, keys: Mapping[str, Codes]):
         self._engine = engine
@@ -64,13 +66,13 @@ class Refill:
                 engine.read(view, np.ascontiguousarray(some))
         except (InvariantViolation, StoreBroken):
             raise
-        except LongLookup:  # of so many keys: half as many; or of one key with very many rows, which is left out
+        except LongLookup:  # of several keys: try half as many. Of one key, which has very many rows: leave it out
             several = some.shape[1] > 1
             self._keys = self._most = some.shape[1] // 2 if several else _MOST_KEYS
             rest = keys if several else rest
         except SqlError:  # reads of the view will report it
             pass
-        except Exception:  # a defect: its readers will meet it; nothing that was filled in part is kept
+        except Exception:  # a defect, which reads of the view will report; half-filled states are dropped
             engine.forget_partial(ancestors(engine.readers[view]))
             return int(some.shape[1])
         self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)

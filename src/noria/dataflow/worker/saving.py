@@ -1,11 +1,13 @@
-"""Saves full states over a restart: selects those worth saving, and restores them in a new graph.
+"""Saves full states for a restart: selects the states worth saving, and restores them in a new graph.
 
-Keeps true: a state's name is a digest of its node's operator and of everything it derives from (table numbers,
+Keeps true: a state's name is a digest of its node's operator and of all nodes above it (table numbers,
 columns, plans). So another program, or an altered table, finds no state.
 
 States are restored until the first row is written in this life, or until texts are swept. If rows were written
-after the states were saved, one tick (`catch_up`) applies them. Until then each state of the new graph is a saved
-one or empty: no state is built from tables before it.
+after the states were saved, one tick (`catch_up`) applies them. Before that tick no state is built from tables: each
+state of the new graph is a saved one or empty.
+
+`worth_saving` yields the states to save. The engine calls `RestorableStates.restore` for each new state.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from noria.dataflow.graph.nodes import Node, NodeState
 from noria.dataflow.worker.refill import Refill, has_keys, present_keys
 
 KEYS = "keys:"
-Named = tuple[str, int, Callable[[], Batch]]  # bytes, about
+Named = tuple[str, int, Callable[[], Batch]]  # the state's name, its size in bytes (estimate), and its rows
 States = Mapping[str, Callable[[], Batch | None]]  # by name; None: damaged
 Plan = Callable[[], Any]  # the graph as data (`plan/graph_plan.py`)
 
@@ -43,18 +45,18 @@ def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]
 
 
 def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
-    """Full states that took long to build, and the present keys of partial views (with KEYS before their names).
+    """Full states that are slow to build, and the present keys of partial views (with KEYS before their names).
     Empty for one of several workers, or if a state is out of service."""
     if engine.shards is not None or len(engine.outages):
         return
-    worth = {n for n in _of_named_views(engine) if _is_whole(engine, n)
+    worth = {n for n in _of_named_views(engine) if _can_be_saved(engine, n)
              and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}
     readers = [r for r in engine.readers.values() if not r.op.adhoc and r.op.saves and has_keys(engine, r)]
     if not worth and not readers:
         return
     names, needed = names_of(engine, plan, {}), set[Node]().union(*map(ancestors, worth))
-    for n in engine.graph.nodes:  # its ancestors precede it, however small
-        if n in needed and _is_whole(engine, n):
+    for n in engine.graph.nodes:  # its ancestors precede it, even small ones
+        if n in needed and _can_be_saved(engine, n):
             yield names[n.id], n.stored.memory(), partial(n.op.saved, n)
     for n in readers:
         yield KEYS + names[n.id], 16 * n.stored.present_count(engine.reads[n]), partial(_keys_of, n)
@@ -64,7 +66,7 @@ def _keys_of(reader: Node) -> Batch:
     return Batch.of(present_keys(reader))
 
 
-def _is_whole(engine: Engine, n: Node) -> bool:
+def _can_be_saved(engine: Engine, n: Node) -> bool:
     """Whether the node has a full state that can be saved."""
     return (n.op.saves and n.full and n.readiness is NodeState.READY and n.state is not None
             and bool(n.parents) and n not in engine.builds.states)
@@ -86,14 +88,14 @@ class RestorableStates:
         self._states, self._plan = dict(states), plan
         self.deltas: Mapping[str, Batch] = deltas
         self._names: dict[int, str] = {}
-        self.late: list[Node] = []  # nodes whose state is built after the deltas
+        self.build_later: list[Node] = []  # nodes whose state is built after the deltas
 
     @property
-    def behind(self) -> bool:
+    def lacks_rows(self) -> bool:
         """Whether the states lack rows that the tables have."""
         return bool(self.deltas)
 
-    def give(self, node: Node) -> bool:
+    def restore(self, node: Node) -> bool:
         """Restore the state of a node that has none. Returns whether it was saved."""
         if not self._states or not node.op.saves:
             return False
@@ -109,12 +111,12 @@ class RestorableStates:
         """The saved keys of partial views, by view."""
         if not any(name.startswith(KEYS) for name in self._states):
             return {}
-        names, found = names_of(self._engine, self._plan(), self._names), {}
+        names, by_view = names_of(self._engine, self._plan(), self._names), {}
         for view, reader in self._engine.readers.items():
             saved = self._states.pop(KEYS + names[reader.id], None)
             if saved is not None and (rows := saved()) is not None:
-                found[view] = rows.columns
-        return found
+                by_view[view] = rows.columns
+        return by_view
 
 
 def catch_up(engine: Engine, saved: SavedState) -> None:
@@ -123,11 +125,11 @@ def catch_up(engine: Engine, saved: SavedState) -> None:
     saved.waits = False
     keys = saved.keys()
     engine.refill = Refill(engine, keys) if keys else None
-    if not saved.behind:
+    if not saved.lacks_rows:
         return
     deltas, saved.deltas = saved.deltas, {}
     engine.tick(deltas)
-    for node in [n for n in engine.graph.nodes if n in saved.late]:
+    for node in [n for n in engine.graph.nodes if n in saved.build_later]:
         engine.builds.drop(node)
-        renewal.begin_again(engine, node, at_once=True, large=engine.large)
+        renewal.rebuild(engine, node, at_once=True, large=engine.large)
     engine.builds.settle()

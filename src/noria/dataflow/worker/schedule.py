@@ -3,8 +3,8 @@
     next        the class with work whose pass is least
     charge      pass(c) += cost / weight(c): cost in units of work (rows, bytes), never in time
 
-Keeps true: a class that always has work receives its weight's share of all units, up to one piece of work of each
-class. A class without work accumulates no claim. No class with work waits for ever.
+Keeps true: a class that always has work receives its weight's share of all units, up to one turn of each class. A class
+without work accumulates no claim. No class with work waits for ever.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     Stage ──► staged ──► its results
        │ locked by others
-       ├──► queued; the lock comes ──► the request runs again from the start
+       ├──► queued; the lock is granted ──► the request runs again from the start
        └──► the wait would close a cycle ──► the transaction with the fewest staged rows is rolled back (1213)
 
 Keeps true: nothing waits in a thread. A transaction has one request at a time. A request that waits has changed
@@ -38,11 +38,13 @@ class _Request:
 
 
 class Transactions:
-    """See the module. `again`: runs a request again; its reply is sent late. `late`: sends a reply."""
+    """See the module. `run_again`: runs a request again and sends its reply. `send_late`: sends a reply after the step
+    in which the request arrived."""
 
-    def __init__(self, engine: Engine, worker: int, staging: Staging, again: Callable[[Envelope, Run], None],
-                 late: Callable[[Envelope, Packet], None]):
-        self._engine, self._worker, self._staging, self._again, self._late = engine, worker, staging, again, late
+    def __init__(self, engine: Engine, worker: int, staging: Staging, run_again: Callable[[Envelope, Run], None],
+                 send_late: Callable[[Envelope, Packet], None]):
+        self._engine, self._worker, self._staging = engine, worker, staging
+        self._run_again, self._send_late = run_again, send_late
         self._waiting: dict[str, _Request] = {}
         self._ready: deque[_Request] = deque()
         self.deadlocks = 0
@@ -50,7 +52,7 @@ class Transactions:
             messages.Stage: self._stage, messages.Undo: self._undo, messages.EndTransaction: self._end,
             messages.EndWait: self._end_wait, messages.OpenSnapshot: self._open_snapshot,
             messages.LockRows: self._lock_rows, messages.LockDefinitions: self._lock_definitions,
-            messages.AskKeyChanges: self._key_changes, messages.FindKeys: self._find_keys,
+            messages.ReadKeyChanges: self._key_changes, messages.FindKeys: self._find_keys,
             messages.MarkReads: self._mark_reads}
 
     def __len__(self) -> int:
@@ -63,10 +65,10 @@ class Transactions:
         return len(self._waiting)
 
     def settle(self) -> None:
-        """Run the requests that have got their locks."""
+        """Run the requests whose locks were granted."""
         while self._ready:
             request = self._ready.popleft()
-            self._again(request.envelope, request.run)
+            self._run_again(request.envelope, request.run)
 
     def ended(self, transaction: str) -> None:
         """Forget a transaction, whose changes are committed or dropped."""
@@ -90,7 +92,7 @@ class Transactions:
         return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
 
     def planning(self, answer: Callable[[Any], Packet]) -> Callable[[Any, Envelope], Packet | None]:
-        """A handler of questions that plan a statement of several workers; within a transaction they take locks."""
+        """A handler of requests that plan a statement of several workers; within a transaction they acquire locks."""
         def handled(body: Any, e: Envelope) -> Packet | None:
             if body.within is None:
                 return answer(body)
@@ -98,22 +100,22 @@ class Transactions:
 
         return handled
 
-    def _locking(self, transaction: str, e: Envelope, run: Run, again: Run) -> Packet | None:
-        """Run a request that takes locks. If it is blocked, queue it to run `again`, or end a deadlock."""
+    def _locking(self, transaction: str, e: Envelope, run: Run, run_again: Run) -> Packet | None:
+        """Run a request that acquires locks. If it is blocked, queue it to run `run_again`, or end a deadlock."""
         while True:
             try:
                 return run()
             except Blocked as blocked:
                 cycle = self._staging.locks.wait(transaction, blocked.resource, blocked.exclusive)
             if not cycle:
-                self._waiting[transaction] = _Request(e, again)
+                self._waiting[transaction] = _Request(e, run_again)
                 return None
             self.deadlocks += 1
             victim = min(map(str, cycle), key=self._staging.work_of)
             if victim == transaction:
                 self.ended(victim)
                 return error_reply(e, deadlock())
-            self._late(self._waiting[victim].envelope, error_reply(self._waiting.pop(victim).envelope, deadlock()))
+            self._send_late(self._waiting[victim].envelope, error_reply(self._waiting.pop(victim).envelope, deadlock()))
             self.ended(victim)
 
     def _lock_rows(self, body: messages.LockRows, e: Envelope) -> Packet | None:
@@ -130,7 +132,7 @@ class Transactions:
 
         return self._locking(body.transaction, e, run, lambda: self._lock_definitions(body, e))
 
-    def _key_changes(self, body: messages.AskKeyChanges, e: Envelope) -> Packet:
+    def _key_changes(self, body: messages.ReadKeyChanges, e: Envelope) -> Packet:
         return Done(body.request, self._staging.key_changes(body.transaction, body.done, body.since, body.table,
                                                             body.columns))
 
@@ -151,7 +153,7 @@ class Transactions:
         return Done(body.request)
 
     def _end_wait(self, body: messages.EndWait, e: Envelope) -> Packet:
-        for owner in self._staging.locks.give_up(body.transaction):
+        for owner in self._staging.locks.withdraw(body.transaction):
             self._ready.append(self._waiting.pop(str(owner)))
         self._answer_waiting(body.transaction, body.error)
         return Done(body.request)
@@ -159,7 +161,7 @@ class Transactions:
     def _answer_waiting(self, transaction: str, error: SqlError) -> None:
         request = self._waiting.pop(transaction, None)
         if request is not None:
-            self._late(request.envelope, error_reply(request.envelope, error))
+            self._send_late(request.envelope, error_reply(request.envelope, error))
 
     def _open_snapshot(self, body: messages.OpenSnapshot, e: Envelope) -> Packet:
         if body.marks is not None:

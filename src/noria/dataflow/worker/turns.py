@@ -1,11 +1,11 @@
-"""Turns: the work of a worker between packets, one piece at a time, each class by its weight (`schedule.py`).
+"""Turns: the work of a worker between packets. Each class of work has its share of the turns by weight (`schedule.py`).
 
     LOOKUPS   slices of reads of keys with very many rows    QUERIES  one-shots that read few rows
-    RESULTS   the next pieces of large results               SCANS    one-shots in slices, and larger ones
+    RESULTS   the next chunks of large results               SCANS    one-shots in slices, and larger ones
     BUILDS    slices of first states and indexes             REFILLS  keys that views had before a restart
-    FILLS     keys of views that nobody has asked for yet
+    FILLS     keys of views that nobody has read yet
 
-Writes and reads of keys are not turns: they run when they arrive.
+Writes and reads of keys are not turns: they run when they arrive. Call `between` on a busy worker, `quiet` otherwise.
 
 Keeps true: while packets arrive, at most half of the worker's time is spent on turns, except for QUERIES, each of
 which is bounded. Between two checks of the worker's socket at most one quantum of work runs.
@@ -47,7 +47,7 @@ WEIGHTS = {WorkClass.LOOKUPS: LOOKUPS_WEIGHT, WorkClass.QUERIES: QUERIES_WEIGHT,
 
 @dataclass(frozen=True)
 class WorkSource:
-    """One class of work. `has_work`: whether a piece can run now. `do`: runs one and returns its units (rows read
+    """One class of work. `has_work`: whether a turn can run now. `do`: runs one turn and returns its units (rows read
     and made)."""
 
     has_work: Callable[[], object]
@@ -67,7 +67,7 @@ class WorkTurns:
         return any(work.has_work() for work in self._classes.values())
 
     def between(self) -> None:
-        """Run one quantum on a worker that receives packets: queries, and at most one piece of another class."""
+        """Run one quantum on a worker that receives packets: queries, and at most one turn of another class."""
         start, units = self._clock(), 0
         only = None if start >= self._next_at else (WorkClass.QUERIES,)
         while units < TURN_UNITS and (done := self._one(only)) is not None:
@@ -83,7 +83,7 @@ class WorkTurns:
             pass
 
     def _one(self, only: tuple[WorkClass, ...] | None) -> tuple[WorkClass, int] | None:
-        """Run one piece of work. Returns its class and units; None if there is no work."""
+        """Run one turn. Returns its class and units; None if there is no work."""
         ready = [c for c, work in self._classes.items() if (only is None or c in only) and work.has_work()]
         chosen = self._schedule.next(ready) if ready else None
         if chosen is None:

@@ -1,7 +1,7 @@
-"""One worker: packets in, packets out, one shard of the whole graph (section 6; rules R1, R2).
+"""One worker: one shard of the graph. It receives packets and returns replies (section 6; rules R1, R2).
 
-`step` is deterministic given the base tables. Its order is: synced commit, tick, publish, acknowledge. So visible
-rows are durable, and a client reads its own writes.
+Call `Worker.step`. Its result depends only on the packets and the base tables. Its order is: synced commit, tick,
+publish, acknowledge. So visible rows are durable, and a client reads its own writes.
 
 Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
 drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
@@ -52,68 +52,68 @@ from noria.dataflow.worker.transactions import Transactions
 from noria.dataflow.worker.turns import WorkClass, WorkSource, WorkTurns
 from noria.state.memory.mapped import leaving
 
-_READS = frozenset((packets.Read, packets.Query))  # not begun at all if cancelled
+_READS = frozenset((packets.Read, packets.Query))  # never begun if cancelled before
 STEPS_PER_CHECK = 16  # memory is checked this often: a step allocates little
 ReadFiles = Callable[[Sequence[str]], Iterable[pa.RecordBatch]]
 
 
 class Worker:
     """See the module. `planner(engine)` makes the planner of the graph. `large`: Spark computes first states over
-    more base rows, and `read_files` opens its files (None: built here). `large_index`: likewise for indexes (0:
-    built here). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often this one was
-    started. With several workers the caller sends the messages of `outgoing` after each step."""
+    more base rows, and `read_files` opens its files (None: this worker builds all). `large_index`: likewise for indexes
+    (0: this worker builds all). `pid`: of the process, for Hello. `workers`: their number. `incarnation`: how often
+    this one was started. With several workers the caller sends the messages of `outgoing` after each step."""
 
     def __init__(self, store: BaseStore, symbols: Symbols, views: ViewFactory,
                  planner: Callable[[Engine], GraphPlanner], worker: int = 0, epoch: int = 1, memory_limit: int = 0,
                  large: int | None = None, large_index: int = 0, read_files: ReadFiles = lambda files: (), pid: int = 0,
-                 around: WorkerEnvironment | None = None, workers: int = 1, incarnation: int = 1):
+                 environment: WorkerEnvironment | None = None, workers: int = 1, incarnation: int = 1):
         self.worker, self.epoch, self.memory_limit = worker, epoch, memory_limit
         self.engine = Engine(store, symbols, views)
         self._peers = Peers(self.engine, epoch, worker, workers, incarnation) if workers > 1 else None
-        self._late: list[Envelope] = []  # replies that waited for other workers
+        self._late_replies: list[Envelope] = []  # replies that waited for other workers
         self.store, self._symbols = store, symbols
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
         self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
         self._steps = self._bugs = 0
         self._grows = True  # whether states may have grown since memory was checked
-        self.around = around or WorkerEnvironment()
-        self.engine.clock, self.engine.processor = self.around.clock, self.around.processor
+        self.environment = environment or WorkerEnvironment()
+        self.engine.clock, self.engine.processor = self.environment.clock, self.environment.processor
         self.engine.builds.awaited_rows = large_index
-        self.engine.builds.state_bytes = self.around.state_bytes
+        self.engine.builds.state_bytes = self.environment.state_bytes
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * memory_limit)
-        self.engine.builds.unforeseen = partial(self._internal, "a slice of what is being built")
-        self.engine.outages.note, self.engine.outages.log = self.around.note, self._logged
-        self._deferred = DeferredRequests(self.engine, self.around, self._peers, worker)
-        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.around, large)
+        self.engine.builds.on_defect = partial(self._log_defect, "a slice of what is being built")
+        self.engine.outages.note, self.engine.outages.log = self.environment.note, self._log_exception
+        self._deferred = DeferredRequests(self.engine, self.environment, self._peers, worker)
+        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.environment, large)
         self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
-                                         lambda e, reply: self._late.append(self._reply(e, reply)))
-        self.engine.held_elsewhere = store.transactions.held
+                                         lambda e, reply: self._late_replies.append(self._reply(e, reply)))
+        self.engine.held_by_transactions = store.transactions.held
         if self._peers is not None:
-            self._peers.elsewhere.deltas = self.transactions.deltas
-        self.shots = OneShots(self.engine, self.changes, symbols, self.around, self._peers, self._internal,
+            self._peers.remote_scan.deltas = self.transactions.deltas
+        self.shots = OneShots(self.engine, self.changes, symbols, self.environment, self._peers, self._log_defect,
                                self._again, self._wait, self.transactions)
         self.scans = self.shots.scans
-        self._reading = ViewReads(self.engine, self.changes, symbols, self.around, self.shots.results)
+        self._reading = ViewReads(self.engine, self.changes, symbols, self.environment, self.shots.results)
         self._questions = WorkerQuestions(self.engine, store, symbols, self.changes, self.transactions, self.shots,
                                           self._reading, self._deferred, self._peers, self._wait, self.stats)
         self.fill_ahead = FillAhead(self.engine, memory_limit,
-                                    partial(self._internal, "a view that is filled beforehand"),
+                                    partial(self._log_defect, "a view that is filled beforehand"),
                                     None if self._peers is None else self._peers.shards)
-        self._turns = WorkTurns(self._classes(), self.around.clock or (lambda: 0))
+        self._turns = WorkTurns(self._classes(), self.environment.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
-            packets.Ingest: self._taken_over(commits.ingest),
-            packets.Read: self._read_when_there, packets.Query: self.shots.add, packets.Inspect: self._questions.ask,
-            packets.NextRows: self.shots.results.ask,
+            packets.Ingest: self._after_takeover(commits.ingest),
+            packets.Read: self._read, packets.Query: self.shots.add, packets.Inspect: self._questions.answer,
+            packets.NextRows: self.shots.results.request_next,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
             packets.ReadMany: self._read_many,
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
-            packets.PredictEffect: self.transactions.planning(partial(commits.work_out, workers)),
-            packets.FindConflicts: self.transactions.planning(commits.met),
+            packets.PredictEffect: self.transactions.planning(partial(commits.predict_effect, workers)),
+            packets.FindConflicts: self.transactions.planning(commits.find_conflicts),
             packets.CheckUnique: self.transactions.planning(commits.check_unique),
         }
         self._answers: dict[type, Callable[[Any], Any]] = {
@@ -136,17 +136,17 @@ class Worker:
     def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order; returns the immediate replies. A violation carries the story, which is also
         logged."""
-        with self._telling():
+        with self._with_story():
             return self._handled(envelopes)
 
     def between(self) -> list[Envelope]:
         """Run some work in turns on a worker that receives packets; returns the replies that it completed."""
         self._steps += 1
-        going, tidies = self._goes_on(), self._steps % STEPS_PER_CHECK == 0
-        if not (going or tidies or self._late or self._deferred) and self._peers is None:
+        has_work, tidies = self._has_work(), self._steps % STEPS_PER_CHECK == 0
+        if not (has_work or tidies or self._late_replies or self._deferred) and self._peers is None:
             return []
-        with self._telling():
-            out = self._build(0, going)
+        with self._with_story():
+            out = self._build(0, has_work)
             if tidies:
                 self.hold_limit()
                 self.engine.advance()
@@ -154,12 +154,13 @@ class Worker:
             return out
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _with_story(self) -> Iterator[None]:
+        """Attach the story to a violation and log both."""
         try:
             yield
         except InvariantViolation as v:
-            v.story = self.engine.story.tell()
-            self.around.note(str(v))
+            v.story = self.engine.story.describe()
+            self.environment.note(str(v))
             raise
 
     def _handled(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
@@ -168,7 +169,7 @@ class Worker:
         self.engine.outages.retry()
         for together in runs(ours):
             if isinstance(together[0].body, packets.PeerPacket):
-                self._take(together)
+                self._receive(together)
                 continue
             if len(together) > 1:
                 self._reading.prefill([e.body for e in together if isinstance(e.body, packets.Read)])
@@ -178,22 +179,22 @@ class Worker:
                 self.transactions.settle()
             if self._peers is not None:
                 self._peers.shards.settle()
-        self.around.began(0)
+        self.environment.began(0)
         return out
 
-    def _build(self, budget_ms: int, going: bool) -> list[Envelope]:
-        """Work in turns; returns the replies that waited for it. `going`: as `_goes_on` returns. `budget_ms`: 0
-        on a worker that receives packets."""
-        if self._peers is None and not (going or self._late or self._deferred):
+    def _build(self, budget_ms: int, has_work: bool) -> list[Envelope]:
+        """Work in turns; returns the replies that waited for the work. `has_work`: as `_has_work` returns. `budget_ms`:
+        0 on a worker that receives packets."""
+        if self._peers is None and not (has_work or self._late_replies or self._deferred):
             return []
-        self.shots.look()
+        self.shots.end_cancelled()
         if budget_ms:
             self._turns.quiet(budget_ms)
         else:
             self._turns.between()
         if self._peers is not None:
             self._peers.shards.settle()
-        late, self._late = self._late, []
+        late, self._late_replies = self._late_replies, []
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self.shots.answered())]
 
     def _classes(self) -> dict[WorkClass, WorkSource]:
@@ -201,15 +202,15 @@ class Worker:
         shots, lookups = self.shots, self.engine.lookups
         return {WorkClass.LOOKUPS: WorkSource(lambda: bool(lookups), self._look_up),
                 WorkClass.QUERIES: WorkSource(shots.has_fresh, shots.fresh),
-                WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.piece),
+                WorkClass.RESULTS: WorkSource(lambda: bool(shots.results), shots.send_chunk),
                 WorkClass.SCANS: WorkSource(shots.has_larger, shots.larger),
                 WorkClass.BUILDS: WorkSource(self._deferred.can_build, self._deferred.build),
                 WorkClass.REFILLS: WorkSource(partial(refill.has_work, self.engine), partial(refill.step, self.engine)),
                 WorkClass.FILLS: WorkSource(self.fill_ahead.has_work, self.fill_ahead.step)}
 
     def _look_up(self) -> int:
-        units, failed = self.engine.lookups.step(self.around, self._again, self._internal)
-        self._late += [self._reply(e, reply) for e, reply in failed]
+        units, failed = self.engine.lookups.step(self.environment, self._again, self._log_defect)
+        self._late_replies += [self._reply(e, reply) for e, reply in failed]
         return units
 
     # -------------------------------------------------------------- other workers
@@ -217,27 +218,27 @@ class Worker:
         """The messages to other workers, with their receivers, in order."""
         return [] if self._peers is None else self._peers.outgoing()
 
-    def heard(self) -> tuple[int, ...]:
-        """The frontier (see `Peers.heard`)."""
-        return () if self._peers is None else self._peers.heard()
+    def frontier(self) -> tuple[int, ...]:
+        """The frontier (see `Peers.frontier`)."""
+        return () if self._peers is None else self._peers.frontier()
 
-    def _take(self, messages: Sequence[Envelope]) -> None:
+    def _receive(self, messages: Sequence[Envelope]) -> None:
         assert self._peers is not None
         self._grows = True
         try:
-            self._peers.take(messages)
+            self._peers.receive(messages)
         except Exception as bug:
-            raise TickFailed(f"what came from other workers could not be taken in: {bug!r}") from bug
+            raise TickFailed(f"the messages of other workers could not be applied: {bug!r}") from bug
 
-    def _read_when_there(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
+    def _read(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
             if body.between is None:
                 self.fill_ahead.missed(body.view, 1)
             with self.engine.lookups.bounded(e):
                 return self._reading.read(body)
-        except LongLookup as wanted:
-            self.engine.lookups.wait(e, wanted)
+        except LongLookup as lookup:
+            self.engine.lookups.wait(e, lookup)
         except RemoteRowsNeeded as r:
             self._wait(r, e)
         return None
@@ -248,23 +249,25 @@ class Worker:
         return self._reading.many(body, lambda r: self._again(replace(e, body=r)))
 
     def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
-              pieces: RemoteTableReads | None = None) -> None:
-        """Run the request again when other workers' rows have arrived. `pieces`: those it has received."""
+              remote: RemoteTableReads | None = None) -> None:
+        """Run the request again when other workers' rows have arrived. `remote`: those it has received."""
         assert self._peers is not None
         number = number_of(e)
         self._peers.shards.waiting.wait(
             r, number, lambda: self._again(e, run),
-            lambda error: self._late.append(self._reply(e, error_reply(e, error))),
-            unwanted=lambda: self.around.unwanted(number), held=nothing if pieces is None else pieces.held)
+            lambda error: self._late_replies.append(self._reply(e, error_reply(e, error))),
+            cancelled=lambda: self.environment.cancelled(number), held=nothing if remote is None else remote.held)
 
     def _reply(self, e: Envelope, reply: packets.Packet) -> Envelope:
         return Envelope(self.epoch, self.worker, e.seq, reply, self.watermark())
 
     def _again(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> None:
         if (reply := self._answered(e, run)) is not None:
-            self._late.append(self._reply(e, reply))
+            self._late_replies.append(self._reply(e, reply))
 
-    def _taken_over(self, change: Callable[[Any, Envelope], packets.Done]) -> Callable[[Any, Envelope], packets.Done]:
+    def _after_takeover(self, change: Callable[[Any, Envelope], packets.Done]
+                        ) -> Callable[[Any, Envelope], packets.Done]:
+        """A handler that marks views of earlier lives as dead before it makes the change."""
         def made(body: Any, e: Envelope) -> packets.Done:
             self.engine.views.take_over()
             return change(body, e)
@@ -272,13 +275,13 @@ class Worker:
         return made
 
     def _write(self, commit: Callable[[Any, Envelope], packets.Wrote], body: Any, e: Envelope) -> packets.Wrote:
-        """Commit, and report which workers received messages of it. For a write committed in an earlier life, all
-        of them. No reader of the change finds views of an earlier life."""
+        """Commit, and report to which workers its tick sent messages: all workers for a write committed in an earlier
+        life. No reader of the change reads views of an earlier life."""
         self.engine.views.take_over()
         if self._peers is None:
             return commit(body, e)
         sent = -1 if self.store.applied() >= (e.epoch, e.seq) else self._peers.sent
-        return replace(commit(body, e), told=self._peers.told(sent))
+        return replace(commit(body, e), recipients=self._peers.recipients(sent))
 
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
@@ -286,17 +289,17 @@ class Worker:
         if why := wrong(e.body):
             return error_reply(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
-        if type(e.body) in _READS and self.around.unwanted(number):
+        if type(e.body) in _READS and self.environment.cancelled(number):
             return error_reply(e, interrupted())
-        self.around.began(number)
+        self.environment.began(number)
         self._grows |= not isinstance(e.body, packets.Query)
         self.engine.story.request(number, type(e.body).__name__)
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
-        unforeseen = partial(self._internal, f"{type(e.body).__name__} {number}")
-        self.engine.work = RequestLimits(self.around.clock, limit_ms, partial(self.around.unwanted, number), nbytes,
-                                         state_bytes=self.around.state_bytes, unforeseen=unforeseen,
-                                         processor=self.around.processor)
+        on_defect = partial(self._log_defect, f"{type(e.body).__name__} {number}")
+        self.engine.work = RequestLimits(self.environment.clock, limit_ms, partial(self.environment.cancelled, number),
+                                         nbytes, state_bytes=self.environment.state_bytes, on_defect=on_defect,
+                                         processor=self.environment.processor)
         try:
             return run() if run is not None else self._handle(e)
         except SqlError as error:
@@ -304,31 +307,31 @@ class Worker:
         except (InvariantViolation, StoreBroken, TickFailed):
             raise
         except Exception as bug:
-            return self._unforeseen(e, bug)
+            return self._answer_defect(e, bug)
         finally:
             self.engine.work = None
 
-    def _unforeseen(self, e: Envelope, bug: Exception) -> packets.Packet:
+    def _answer_defect(self, e: Envelope, bug: Exception) -> packets.Packet:
         """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""
-        error = self._internal(f"{type(e.body).__name__} {number_of(e)}", bug)
+        error = self._log_defect(f"{type(e.body).__name__} {number_of(e)}", bug)
         if isinstance(e.body, packets.Query | packets.Rehearse):
-            return error_reply(e, error)  # which change nothing
+            return error_reply(e, error)  # these packets change no state
         if not isinstance(e.body, packets.Read):
             self.engine.forget_partial(self.engine.graph.nodes)
         elif e.body.view in self.engine.readers:
-            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # that it may have touched
+            self.engine.forget_partial(ancestors(self.engine.readers[e.body.view]))  # which the read may have changed
         return error_reply(e, error)
 
-    def _internal(self, what: str, bug: Exception) -> SqlError:
+    def _log_defect(self, what: str, bug: Exception) -> SqlError:
         """Log a defect under a number; returns the error with this number."""
-        return internal_error(self._logged(what, bug))
+        return internal_error(self._log_exception(what, bug))
 
-    def _logged(self, what: str, bug: Exception) -> str:
+    def _log_exception(self, what: str, bug: Exception) -> str:
         """Log a defect; returns the number of the log entry."""
         self._bugs += 1
         name = f"W{self.worker}.{self.epoch}.{self._bugs}"
         lines = "".join(traceback.format_exception(bug))
-        self.around.note(f"internal error {name} in {what}:\n{lines}")
+        self.environment.note(f"internal error {name} in {what}:\n{lines}")
         return name
 
     def watermark(self) -> packets.Watermark:
@@ -337,17 +340,17 @@ class Worker:
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
         """Do deferrable work: memory limit, clock of reads, dropped data on disk and in memory, builds. Returns
         the replies that waited for it, and whether more is left."""
-        with self._telling():
+        with self._with_story():
             if self._grows:
                 self.hold_limit()
             self.engine.outages.retry()
-            self._grows = going = self._goes_on()
+            self._grows = has_work = self._has_work()
             self.engine.advance()
             untidy = [self.store.tidy(), leaving.give_back(), self.engine.views.tidy()]
-            replies = self._build(budget_ms, going)
-            return replies, any(untidy) or self._goes_on()
+            replies = self._build(budget_ms, has_work)
+            return replies, any(untidy) or self._has_work()
 
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         """Whether any work in slices is left."""
         return bool(self.shots or self.engine.lookups or self.engine.builds or refill.has_work(self.engine)
                     or self.fill_ahead.has_work())
@@ -372,7 +375,7 @@ class Worker:
 
     def _handle(self, e: Envelope) -> packets.Packet | None:
         body = e.body
-        if isinstance(body, packets.Inspect) and body.what in ("caught up", "heard"):
+        if isinstance(body, packets.Inspect) and body.what in ("caught up", "frontier"):
             self.engine.views.take_over()  # a session that waited must not read views of an earlier life
         if isinstance(body, packets.Inspect) and body.what in self._deferred.questions:
             return self._deferred.questions[body.what](e, body.argument)
@@ -405,8 +408,8 @@ class Worker:
             return packets.Migrated(e.seq, error)
         if self._peers is not None and not body.durable:
             self.engine.views.take_over()  # views of an earlier life would miss the others' writes
-        self.scans.look()
-        self.engine.lookups.look()
+        self.scans.check_tables()
+        self.engine.lookups.check_tables()
         if self._peers is not None and body.version:
             self._peers.reached(body.version)
         views = [s.view.name for s in body.steps if isinstance(s, packets.AddView)]
@@ -433,7 +436,7 @@ class Worker:
         if node not in self.engine.builds.states:  # else it was sent twice
             rows = export.batches_of(self._read_files(body.files), node.parents[0].fields, self._symbols)
             self.engine.bootstrap(node, rows)
-        return self._deferred.until_whole(e, node)
+        return self._deferred.until_first_state(e, node)
 
     # -------------------------------------------------------------- reads and questions
     def _snapshot(self, body: packets.Snapshot) -> packets.Packet:
@@ -441,7 +444,7 @@ class Worker:
             self.store.checkpoint(body.path)
         except SqlError as error:
             return packets.Done(body.request, error=error)
-        except StoreBroken as error:  # in the copy: the asker has removed its directory
+        except StoreBroken as error:  # in the copy: the requester has removed its directory
             return packets.Done(body.request, error=SqlError(*UNKNOWN_ERROR, f"no snapshot was made: {error}"))
         self.engine.snapshot_for(body.node)
         views = {name: export.view_tables(self.engine, name, self._symbols) for name in self.engine.readers
@@ -457,7 +460,7 @@ class Worker:
         self.engine.builds.adhoc_bytes = int(ADHOC_SHARE * body.nbytes)
         try:
             self.store.hold_memory(body.nbytes)
-        except SqlError as error:  # a full disk: what it wanted to write is still in memory
+        except SqlError as error:  # a full disk: the unwritten rows are still in memory
             return packets.Done(body.request, error=error)
         self.hold_limit()
         return packets.Done(body.request)

@@ -97,7 +97,7 @@ class InFlightPacket:
     def answer(self, reply: Changed, blocked: OnBlocked | None = None) -> None:
         """Answer the callers. `blocked`: runs the write of a caller who met a lock."""
         if self.early and isinstance(reply, Wrote):
-            reply = replace(reply, told=None)
+            reply = replace(reply, recipients=None)
         if blocked is not None and isinstance(reply, Wrote) and isinstance(self.body, Write) and met_lock(reply):
             self._answer_each(reply, self.body, blocked)
             return
@@ -107,14 +107,14 @@ class InFlightPacket:
             return
         start = 0
         for count, future in self.parts:
-            _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.told))
+            _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.recipients))
             start += count
 
     def _answer_each(self, reply: Wrote, body: Write, blocked: OnBlocked) -> None:
         start = 0
         for n, (count, future) in enumerate(self.parts):
             wait_s = self.waits[n] if n < len(self.waits) else SENDER_WAITS
-            own = Wrote(reply.seq, reply.results[start:start + count], reply.told)
+            own = Wrote(reply.seq, reply.results[start:start + count], reply.recipients)
             if count and wait_s != SENDER_WAITS and met_lock(own) and not future.done():
                 mine = body.statements[start:start + count]
                 blocked(replace(body, statements=mine, forget=(), wait_s=wait_s), future)

@@ -157,7 +157,7 @@ class InProcessLink(ShardLink):
     def heard(self, worker: int) -> int:
         """The number of the last message of the other worker whose effects are visible here (see
         `worker/frontier.py`)."""
-        return self.hosted.heard()[worker]
+        return self.hosted.frontier()[worker]
 
     def receive(self, message: Envelope) -> None:
         """Receive a message of another worker."""

@@ -94,7 +94,7 @@ class LockedWrites:
         tables = tuple(dict.fromkeys(t for s in body.statements for t in tables_written(s)))
         wrote: Wrote = await self._submit(Write((Staged(name, 1, tables),), once=body.once))
         if (error := wrote.results[0].error) is None:
-            return Wrote(wrote.seq, tuple(results), wrote.told)
+            return Wrote(wrote.seq, tuple(results), wrote.recipients)
         if error.code == LOCK_DEADLOCK.number:  # the staged rows are lost
             return await self._submit(body)
         await self._notify(EndTransaction(0, name))

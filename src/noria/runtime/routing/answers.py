@@ -32,7 +32,7 @@ def together(body: Packet, replies: Sequence[Done]) -> Done:
 def _inspected(what: str, values: Sequence[Any]) -> Any:
     if what in ("idle", "flush ahead", "few between"):
         return all(values)
-    if what == "foresee":
+    if what == "forecast":
         return _foreseen(values)
     if what == "waits":
         return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]

@@ -25,7 +25,7 @@ from noria.core.expressions.expr import const
 from noria.core.expressions.key_condition import with_keys
 from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import Action, ForeignKey, TableDef
-from noria.dataflow.messages.transaction_packets import AskKeyChanges, FindKeys
+from noria.dataflow.messages.transaction_packets import FindKeys, ReadKeyChanges
 from noria.runtime.routing.write_routing import Key, by_worker
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
@@ -123,7 +123,7 @@ class ForeignKeyChecks:
         """The net changes of the values of each set of columns, at all workers together."""
         concerned = [w for w, done in transaction.done.items() if done > before.get(w, 0)]
         answers = await self._coordinator.ask(transaction, {
-            w: AskKeyChanges(0, transaction.name, transaction.done[w], before.get(w, 0), table.name, tuple(sets))
+            w: ReadKeyChanges(0, transaction.name, transaction.done[w], before.get(w, 0), table.name, tuple(sets))
             for w in concerned}, wait_s)
         changes = {}
         for n, columns in enumerate(sets):

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
-from noria.dataflow.messages.packets import Told
+from noria.dataflow.messages.packets import Recipients
 from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
@@ -33,7 +33,7 @@ class GroupOutcome(NamedTuple):
     messages that its tick sent to other workers."""
 
     results: list[WriteResult]
-    sent: dict[int, Told]
+    sent: dict[int, Recipients]
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class _GroupStatement:
 class _Running(NamedTuple):
     batch: list[_GroupStatement]
     group: asyncio.Task[Outcome]
-    sent: dict[int, Told]
+    sent: dict[int, Recipients]
 
 
 class GroupCommits:
@@ -115,7 +115,7 @@ class GroupCommits:
         if batch:
             chosen = set(batch)
             self._waiting = [one for one in self._waiting if one not in chosen]
-            sent: dict[int, Told] = {}
+            sent: dict[int, Recipients] = {}
             running = _Running(batch, self._groups.begin(parts_of(batch), sent=sent), sent)
             task = asyncio.ensure_future(self._run(running))
             self._running[task] = running
@@ -172,7 +172,7 @@ class GroupCommits:
         else:
             self._outcome(batch, outcome, running.sent)
 
-    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, sent: Mapping[int, Told]) -> None:
+    def _outcome(self, batch: Sequence[_GroupStatement], outcome: Outcome, sent: Mapping[int, Recipients]) -> None:
         if outcome.done or len(batch) == 1:
             for one in batch:
                 if not one.done.done():

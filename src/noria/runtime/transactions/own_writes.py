@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.dataflow.messages.packets import Done, Inspect, Own, Packet, Told
+from noria.dataflow.messages.packets import Done, Inspect, Own, Packet, Recipients
 
 
 class FrontierLink(Protocol):
@@ -38,7 +38,7 @@ class ReadYourWrites:
         self._answered = [0] * len(links)
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
 
-    def wrote(self, sent: Mapping[int, Told]) -> Own:
+    def wrote(self, sent: Mapping[int, Recipients]) -> Own:
         """Record a write's answers; returns the record that the session keeps. `sent`: for each worker, the messages
         that its tick sent."""
         for w in sent:
@@ -71,7 +71,7 @@ class ReadYourWrites:
         lacking = [w for w in writes if self._lacks(worker, depth, w, writes)]
         sent = {w: writes[w][1] for w in lacking}
         if depth == 1 and lacking and None not in sent.values():
-            await self._ask(worker, "heard", ",".join(f"{w}:{last}" for w, t in sent.items() for v, last in t or ()
+            await self._ask(worker, "frontier", ",".join(f"{w}:{last}" for w, t in sent.items() for v, last in t or ()
                                                       if v == worker))
             return
         answered = tuple(self._answered)
@@ -88,7 +88,7 @@ class ReadYourWrites:
             raise reply.error
 
 
-def has_heard(worker: int, sent: Told, heard: Callable[[], int]) -> bool:
+def has_heard(worker: int, sent: Recipients, heard: Callable[[], int]) -> bool:
     """Whether the worker has all effects that a write sent it directly. `heard`: the last message of the writer
     whose effects it has."""
     return sent is not None and all(w != worker or heard() >= last for w, last in sent)

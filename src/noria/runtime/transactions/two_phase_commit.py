@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from noria.core.errors import SqlError
 from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.statements import Statement, WriteResult
-from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Told, Write, Wrote
+from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Recipients, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.link.link import LinkState
 
@@ -127,8 +127,9 @@ class TwoPhaseCommits:
             for w in some:
                 await self._links[w].up()
 
-    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "", sent: dict[int, Told] | None = None,
-              patient: bool = False, once: str = "") -> asyncio.Task[Outcome]:
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "",
+              sent: dict[int, Recipients] | None = None, patient: bool = False, once: str = ""
+              ) -> asyncio.Task[Outcome]:
         """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
         `held`: the name of places already reserved for it in the workers' queues. `sent`: receives, for each
@@ -174,7 +175,7 @@ class TwoPhaseCommits:
                     self._links[w].pass_by(group.name)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
-                   prepares: dict[int, asyncio.Future[Any]], sent: dict[int, Told]) -> Outcome:
+                   prepares: dict[int, asyncio.Future[Any]], sent: dict[int, Recipients]) -> Outcome:
         name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
         prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is None]
@@ -201,14 +202,14 @@ class TwoPhaseCommits:
             await self._decide(name, prepared, False)
             return Outcome(False, {first: wrote.results})
         self._committed.add(name)
-        sent[first] = wrote.told
+        sent[first] = wrote.recipients
         decided = await self._decide(name, prepared, True, sent)
         if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker requests it
             self._committed.discard(name)
             self._done.setdefault(first, []).append(name)
         return Outcome(True, {first: wrote.results, **decided})
 
-    async def _decide(self, name: str, workers: Sequence[int], commit: bool, sent: dict[int, Told] | None = None
+    async def _decide(self, name: str, workers: Sequence[int], commit: bool, sent: dict[int, Recipients] | None = None
                       ) -> dict[int, Sequence[WriteResult]]:
         """Send the decision to these workers. If a worker's disk is full, send it again each second until it commits.
         A part that a damaged file prevents stays prepared; the worker's next start tries it again."""
@@ -220,7 +221,7 @@ class TwoPhaseCommits:
                     break
                 if (error := _error(reply.results)) is None:
                     if sent is not None:
-                        sent[w] = reply.told
+                        sent[w] = reply.recipients
                     return reply.results
                 if error.code == _DAMAGED:
                     self._links[w].release(name)  # only its own table stays locked

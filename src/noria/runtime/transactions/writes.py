@@ -28,7 +28,7 @@ from weakref import WeakSet
 from noria.core.errors import SqlError, interrupted
 from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
 from noria.core.statements import Move, Statement, StatementEffect, WriteResult
-from noria.dataflow.messages.packets import Done, Packet, Told, Write, Wrote
+from noria.dataflow.messages.packets import Done, Packet, Recipients, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
@@ -71,11 +71,11 @@ class RoutedWrites:
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
-            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().told})
+            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().recipients})
         if GroupCommits.accepts(placed) and not once:
             batched = self._begin_in_batch(placed)
             return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
-        sent: dict[int, Told] = {}
+        sent: dict[int, Recipients] = {}
         group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, once))
         group.add_done_callback(self._group_ended)
         return group, lambda: self._wrote(placed, self._result_unless_cancelled(group), sent)
@@ -101,17 +101,17 @@ class RoutedWrites:
         if len(parts) == 1:
             ((worker, own),) = parts.items()
             one = self._links[worker].submit(Write(own, once=once))
-            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().told})
-        sent: dict[int, Told] = {}
+            return one, lambda: self._together_wrote(one.result().results, {worker: one.result().recipients})
+        sent: dict[int, Recipients] = {}
         group = asyncio.ensure_future(self._run_group(parts, sent, once))
         group.add_done_callback(self._group_ended)
         return group, lambda: self._together_wrote(self._result_unless_cancelled(group), sent)
 
-    def _together_wrote(self, results: Sequence[WriteResult], sent: Mapping[int, Told]) -> Wrote:
+    def _together_wrote(self, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
         wrong = next((r for r in results if r.error is not None), None)
         return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(sent))
 
-    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Told], once: str
+    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients], once: str
                      ) -> list[WriteResult]:
         """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
@@ -153,7 +153,7 @@ class RoutedWrites:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Told]) -> Wrote:
+    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
         return Wrote(0, (placed.result(results),), own=self._own.wrote(sent))
 
     def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:

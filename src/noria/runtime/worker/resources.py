@@ -1,11 +1,17 @@
-"""Raises this process's limit of open files, and measures the memory of a process."""
+"""Raises this process's limit of open files, keeps pandas out of it, and measures the memory of a process."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import resource
+import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 
 def raise_open_files() -> None:
@@ -33,3 +39,26 @@ def private_bytes(pid: int) -> int:
     except OSError:
         return 0
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a server does not use pandas", name=fullname)
+
+
+def use_arrow_without_pandas() -> None:
+    """Let PyArrow look for pandas now and not find it. It imports pandas at its first conversion of a NumPy array, to
+    recognise values of pandas: 55 MB, which a server does not need.
+
+    Call it first in a process that is the server's own. PyArrow does not look again, but `to_pandas` and a program's
+    own `import pandas` work.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array(np.zeros(1)).to_numpy()  # each of the two directions looks once
+    finally:
+        sys.meta_path.remove(finder)

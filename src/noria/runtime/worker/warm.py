@@ -152,7 +152,7 @@ def one_shots() -> Iterator[packets.Query]:
     for n in range(FIRST_REQUEST, FIRST_REQUEST + ROUNDS):
         for plan, key in ((some, (1,)), (count, (0,)), (join, (0,)), (best, (0,)), (first, ())):
             view = ViewDef("select", plan, key, plan.width, adhoc=True)
-            yield packets.Query(n, view, ((n,) * len(key),), rows=ONE_SHOT_ROWS, pieces=True)
+            yield packets.Query(n, view, ((n,) * len(key),), rows=ONE_SHOT_ROWS, chunked=True)
 
 
 def _read(views: str) -> None:

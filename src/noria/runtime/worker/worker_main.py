@@ -119,8 +119,8 @@ class HostedWorker(Protocol):
     def outgoing(self) -> list[tuple[int, Envelope]]:
         """With several workers: the messages to others."""
 
-    def heard(self) -> tuple[int, ...]:
-        """With several workers: the frontier (`Peers.heard`)."""
+    def frontier(self) -> tuple[int, ...]:
+        """With several workers: the frontier (`Peers.frontier`)."""
 
     def checkpoint(self) -> None:
         """Called in each turn: begin a checkpoint for the next life if it is due."""
@@ -373,7 +373,7 @@ class WorkerLoop:
 
     def _send(self, replies: Sequence[Envelope]) -> None:
         if self._heard is not None:
-            self._heard(self._worker.heard())
+            self._heard(self._worker.frontier())
         self._line.send(replies)
         if self._mesh is not None:
             self._mesh.send(self._worker.outgoing())
@@ -451,7 +451,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     core: Any = Worker(store, symbols, views, Lowering, worker=config.worker, epoch=config.epoch,
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
                        large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
-                       pid=os.getpid(), around=around, workers=config.workers, incarnation=incarnation)
+                       pid=os.getpid(), environment=around, workers=config.workers, incarnation=incarnation)
     if config.workers == 1:  # of several, messages are under way when one of them ends
         checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
         core.keep, core.checkpoint = checkpoints.keep, checkpoints.step

@@ -277,7 +277,7 @@ class ViewLookups:
         (`runtime/link/read_batching.py`)."""
         lease = self.room.lease()
         rows = await self._ask(Read(0, view.name, [key], definition=view.definition, limit_ms=self._limit_ms(view),
-                                    together=together, pieces=True), lease)
+                                    together=together, chunked=True), lease)
         if isinstance(rows, KeyRows) and rows.batch.table.num_rows <= OFF_LOOP_ROWS:
             return rows.of(rows.batch.made(lambda table: python_rows(table, table.num_columns - 1)))
         return ManyRows(rows.table() if isinstance(rows, KeyRows) else pa.table(rows), lease)
@@ -326,7 +326,7 @@ class ViewLookups:
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
                        between: tuple[int, int] | None) -> QueryForecast:
         """Return how the workers would answer `once` now."""
-        reply: Done = await self._link.ask(Inspect(0, "foresee", read=self._query(view, keys, nulls, between)),
+        reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
                                            retry=True)
         if reply.error is not None:
             raise reply.error
@@ -339,7 +339,7 @@ class ViewLookups:
         most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
                                                                                TRANSACTION_READ_MS)
         return Query(0, self._published_view(view), keys, nulls, between, rows, descending, most, limit_ms,
-                     not self._alone and not row_by_row(view.plan), pieces=True, within=within)
+                     not self._alone and not row_by_row(view.plan), chunked=True, within=within)
 
     def _published_view(self, view: ViewDef) -> ViewDef:
         """Return the view as workers read it.  A SELECT that is repeated gets the same object, encoded once."""
@@ -436,7 +436,7 @@ class ViewLookups:
         self._worker_reads_of[view.name] += 1
         rows, descending = first or (None, False)
         read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
-                    definition=view.definition, limit_ms=self._limit_ms(view), pieces=True)
+                    definition=view.definition, limit_ms=self._limit_ms(view), chunked=True)
         lease = self.room.lease()
         return ManyRows(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
 

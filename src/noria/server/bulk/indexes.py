@@ -35,7 +35,7 @@ class Indexes:
     async def run(self) -> None:
         """Build the requested indexes, one after the other: each uses all of Spark's slots."""
         while True:
-            wanted = (await self._link.ask(Inspect(0, "wanted index"), retry=True)).value
+            wanted = (await self._link.ask(Inspect(0, "awaited index"), retry=True)).value
             try:
                 await self._unless_unwanted(wanted)
             except (WorkerUnavailable, SqlError) as e:  # a new worker requests it again, or the table was dropped
@@ -43,7 +43,7 @@ class Indexes:
 
     async def _unless_unwanted(self, wanted: IndexRequest) -> None:
         made = asyncio.ensure_future(self._make(wanted))
-        unwanted = asyncio.ensure_future(self._link.ask(Inspect(0, "unwanted index", wanted.ticket)))
+        unwanted = asyncio.ensure_future(self._link.ask(Inspect(0, "index no longer awaited", wanted.ticket)))
         try:
             await asyncio.wait((made, unwanted), return_when=asyncio.FIRST_COMPLETED)
             if made.done():

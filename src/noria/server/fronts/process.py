@@ -20,13 +20,12 @@ from typing import Any, cast
 
 import uvloop
 
-from noria.core.arrow_alone import use_arrow_without_pandas
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
 from noria.dataflow.messages.packets import Envelope, Own
 from noria.runtime.link.link import Link
 from noria.runtime.transport import wire
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
-from noria.runtime.worker.resources import raise_open_files
+from noria.runtime.worker.resources import raise_open_files, use_arrow_without_pandas
 from noria.server.answering.hits import KnownSelect, hit
 from noria.server.answering.reads import ViewLookups
 from noria.server.answering.replies import ReplyCache

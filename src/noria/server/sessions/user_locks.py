@@ -54,7 +54,7 @@ class UserLocks:
             mine[name] += 1
             return True
         resource = _resource(name)
-        if self._table.take(owner, [resource]) is None:
+        if self._table.acquire(owner, [resource]) is None:
             self._own(owner, name)
             return True
         if timeout_s == 0:
@@ -75,7 +75,7 @@ class UserLocks:
             raise
         finally:
             if not granted.done() and self._waiting.pop(owner, None) is not None:
-                self._grant(self._table.give_up(owner))
+                self._grant(self._table.withdraw(owner))
 
     def release(self, owner: Owner, name: str) -> bool | None:
         """Release a lock once.  False: another one's.  None: nobody's."""

@@ -95,7 +95,7 @@ class LoadCommits:
         into = self._tables.readable(load.table)
         bulk.take(self._engine, into, load, staged, done, group, more)
         if into.fitting is not None:
-            into.fitting.again()
+            into.fitting.restart()
         self._history.replaced(load.table)
         self._commits.ingested(done)
 

@@ -135,22 +135,22 @@ class Participant:
             bulk.unstage(self._engine, group)
         return results, committed
 
-    def work_out(self, statement: Statement, rows: tuple[bytes, ...], workers: int, work: RequestLimits | None = None,
-                 within: Part | None = None) -> StatementEffect:
+    def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
+                       work: RequestLimits | None = None, within: Part | None = None) -> StatementEffect:
         with self._looking(statement.table, work, within) as stage:
             if within is not None:
                 self._transactions.note_where(within.transaction, statement)
             return moving.work_out(stage, statement, rows, self._symbols, workers)
 
-    def met(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None) -> tuple[bytes,
-                                                                                                             ...]:
+    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None
+                       ) -> tuple[bytes, ...]:
         with self._looking(statement.table, work, within, True) as stage:
             return moving.met(stage, statement, self._symbols)
 
-    def check_unique(self, table: str, gone: tuple[bytes, ...], came: tuple[bytes, ...], within: Part | None = None
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
                      ) -> None:
         with self._looking(table, None, within, True) as stage:
-            moving.check_unique(stage, gone, came)
+            moving.check_unique(stage, removed, added)
 
     def _looking(self, table: str, work: RequestLimits | None, within: Part | None, reserves: bool = False
                  ) -> AbstractContextManager[TableStage]:

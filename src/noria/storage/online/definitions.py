@@ -64,7 +64,7 @@ class TableDefinitions:
         if not fits:
             refuse_unfit(found, table)
         if found.fitting is not None and not found.fitting.same(table):
-            found.fitting.give_up()
+            found.fitting.abandon()
         if table.name != found.name:
             if table.name in self._tables.by_name:
                 raise table_exists(table.name)
@@ -97,7 +97,7 @@ class TableDefinitions:
         self._tables.dropped.append(table := self._tables.table(name))
         del self._tables.by_name[name]
         if table.fitting is not None:
-            table.fitting.give_up()
+            table.fitting.abandon()
 
     def keep_table(self, name: str) -> None:
         self._tables.by_name[name] = self._tables.dropped.pop()

@@ -115,7 +115,7 @@ class RocksDefinitionCheck:
                  readable: Callable[[], object]):
         self._engine, self._table, self._symbols, self._readable = engine, table, symbols, readable
         if table.fitting is not None:
-            table.fitting.give_up()
+            table.fitting.abandon()
         was = table.definition
         self._wanted, self._later = wanted, StoredTable(wanted, symbols)
         self._columns, self._counting = refitted(was, wanted), counts_anew(was, wanted)
@@ -263,19 +263,19 @@ class RocksDefinitionCheck:
         batch.set_default_column_family(None)
         self._engine.commit(batch, sync=False)
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row, because rows were loaded without a write."""
         if self.error is None:
             self._after, self.done, self.over = None, 0, not unlike(self._table.definition, self._wanted)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the change: check no more writes, drop all temporary families."""
         if self._table.fitting is self:
             self._table.fitting, self.over = None, True
             self.error = self.error or view_changed(self._table.name)
             self._engine.condemn(*self.passing)
             if self.copy is not None:
-                self.copy.give_up()
+                self.copy.abandon()
 
     @property
     def passing(self) -> list[str]:

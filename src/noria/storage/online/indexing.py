@@ -94,7 +94,7 @@ class RocksIndexBuild:
 
     def _next_slice(self, rows: int) -> bool:
         if self._life != self._engine.lives:
-            self.again()
+            self.restart()
         if self._flushing:
             return not self._engine.is_flushing(self.index.family)
         first = None if self._after is None else self._after + b"\0"  # the least key above it
@@ -180,7 +180,7 @@ class RocksIndexBuild:
             self._table.awaited.remove(self)
 
     # ---------------------------------------------------------------- its end
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row, because rows were loaded without a write."""
         self._after, self.done, self._flushing, self._life = None, 0, False, self._engine.lives
         if self._noted is not None:
@@ -189,7 +189,7 @@ class RocksIndexBuild:
                 self._noted = None
                 self._stop_observing()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the build and drop its family."""
         if self._begun:
             self._table.building.remove(self.index)
@@ -212,5 +212,5 @@ def run_all_slices(build: RocksIndexBuild, rows: int, between: Callable[[], obje
         while not build.step(rows):
             between()
     except BaseException:
-        build.give_up()
+        build.abandon()
         raise

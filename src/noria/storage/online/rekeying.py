@@ -63,7 +63,7 @@ class RekeyedCopy:
         batch.set_default_column_family(None)  # a batch that outlives a reopening must not hold the database
         self._engine.commit(batch, sync=False)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         self._engine.condemn(*self.families())
 
 

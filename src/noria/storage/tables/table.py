@@ -88,10 +88,10 @@ class RowCheck(CommitObserver, Protocol):
     def same(self, wanted: TableDef) -> bool:
         """True if the rows were checked for this definition."""
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Restart at the first row."""
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandon the check."""
 
 

@@ -60,7 +60,7 @@ class Guard:
 
     def take(self) -> None:
         """Lock, for the transaction, everything that its statement has found and written."""
-        wrong = self._locks.take(self._owner, self._wanted)
+        wrong = self._locks.acquire(self._owner, self._wanted)
         assert wrong is None, "each resource was refused or free, and nothing ran in between"
 
     def _want(self, resources: list[Resource]) -> None:

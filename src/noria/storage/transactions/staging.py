@@ -197,17 +197,17 @@ class StagedTransactions:
             rows = find(stage, where, self._symbols)
             missing = absent(stage.table, columns, keys, rows.codes, self._symbols)
             wanted = [(stage.table.family, key) for key in rows.keys] if lock else []
-        if (wrong := self.locks.take(part.transaction, wanted, exclusive=False)) is not None:
+        if (wrong := self.locks.acquire(part.transaction, wanted, exclusive=False)) is not None:
             raise Blocked(wrong, exclusive=False)
         return missing
 
     def _use(self, transaction: str, table: str) -> None:
         """Keep the table's definition until the transaction ends.  Raises Blocked while another is being made."""
-        if (wrong := self.locks.take(transaction, (_definition(table),), exclusive=False)) is not None:
+        if (wrong := self.locks.acquire(transaction, (_definition(table),), exclusive=False)) is not None:
             raise Blocked(wrong, exclusive=False)
 
     def lock_definitions(self, transaction: str, tables: Sequence[str]) -> None:
-        if (wrong := self.locks.take(transaction, map(_definition, tables))) is not None:
+        if (wrong := self.locks.acquire(transaction, map(_definition, tables))) is not None:
             raise Blocked(wrong)
 
     def lock_rows(self, transaction: str, done: int, name: str, keys: Sequence[tuple[object, ...]], exclusive: bool,
@@ -223,8 +223,8 @@ class StagedTransactions:
         if len(self.locks) + len(wanted) > MOST_LOCKS:
             raise SqlError(*LOCK_TABLE_FULL, "The total number of locks exceeds the lock table size")
         if how == "skip":
-            return tuple(n for n, one in enumerate(wanted) if self.locks.take(transaction, (one,), exclusive))
-        if (wrong := self.locks.take(transaction, wanted, exclusive)) is not None:
+            return tuple(n for n, one in enumerate(wanted) if self.locks.acquire(transaction, (one,), exclusive))
+        if (wrong := self.locks.acquire(transaction, wanted, exclusive)) is not None:
             raise locked() if how == "nowait" else Blocked(wrong, exclusive)
         return ()
 

@@ -1,4 +1,4 @@
-"""Gate: a state that is built in slices of a row is exact in the end, whatever is written between the slices."""
+"""Gate: a state that is built in slices of one row is exact in the end, whatever is written between the slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep: rows found by columns that no other state has, here by the computed key of a left join's right side."""
+"""Keep: an index by columns that no other state has, such as the computed key of a left join's right side."""
 
 from __future__ import annotations
 

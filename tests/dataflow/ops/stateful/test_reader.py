@@ -40,7 +40,7 @@ def test_rows_by_any_key_are_those_of_the_reference() -> None:
 
 
 class FullView:
-    """A view without space."""
+    """A view that has no space for rows."""
 
     full = False
 

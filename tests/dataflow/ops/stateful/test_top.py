@@ -10,7 +10,7 @@ import pytest
 from dataflow.engine_rig import Rig
 from dataflow.ops.played import over_one, plays
 from noria.core.types import INT, Column, TableDef
-from noria.dataflow.graph.story import told
+from noria.dataflow.graph.story import format_event
 from noria.dataflow.inspect.validate import validate
 from noria.dataflow.ops.stateful.top import Top
 from noria.plan import mir
@@ -39,8 +39,8 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     key = (1,) * len(group)
     assert shown(r, key) == rows[:20]
     events: list[str] = []
-    r.engine.trace = lambda *event: events.append(told(r.engine.symbols, *event))
-    for _ in range(200):  # always the first one goes
+    r.engine.trace = lambda *event: events.append(format_event(r.engine.symbols, *event))
+    for _ in range(200):  # the first row is always deleted
         r.write([("t", rows.pop(0), -1)])
     r.write([("t", (1_000, 1, -1), 1)])
     assert shown(r, key) == rows[:20]
@@ -48,7 +48,7 @@ def test_a_large_group_is_read_again_rarely(group: tuple[int, ...]) -> None:
     validate(r.engine)
 
 
-def test_a_row_behind_the_kept_ones_goes_no_further() -> None:
+def test_a_row_behind_the_kept_ones_emits_no_delta() -> None:
     r = rig((1,), 2)
     r.write([("t", (i, 1, 100 - i), 1) for i in range(50)])
     assert shown(r, (1,)) == [(0, 1, 100), (1, 1, 99)]

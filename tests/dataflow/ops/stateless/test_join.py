@@ -15,7 +15,7 @@ from reference import random_plans
 @pytest.mark.parametrize("outer", [False, True])
 def test_pairs_are_those_of_the_reference(outer: bool) -> None:
     def joined(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir | None:
-        found = random_plans.join(rng, rng.choice(nodes), rng.choice(nodes))
-        return found if isinstance(found, mir.Join) and found.outer is outer else None
+        plan = random_plans.join(rng, rng.choice(nodes), rng.choice(nodes))
+        return plan if isinstance(plan, mir.Join) and plan.outer is outer else None
 
     plays(joined, Join)

@@ -1,4 +1,4 @@
-"""Repeat: a row as many times as its count column says, also when that column changes."""
+"""Repeat: each row as often as the value of its count column, also when that column changes."""
 
 from __future__ import annotations
 

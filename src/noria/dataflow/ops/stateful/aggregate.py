@@ -5,7 +5,7 @@ there is always exactly one row. When the kept MIN or MAX of a group is deleted,
 through an index in which the group's key is present (rule R15).
 
 With several workers each groups its own rows first (`in_parts`), so one row per group crosses the exchange
-instead of all its rows. This holds for COUNT, SUM, MIN and MAX: the whole follows from the parts.
+instead of all its rows. This holds for COUNT, SUM, MIN and MAX: the results of the workers can be combined.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from noria.dataflow.ops.stateful.stateful import Stateful
 from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Dirty, Groups, Spec
 
-WHOLES = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
-          gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the parts' values
+COMBINED_BY = {gk.COUNT_STAR: gk.SUM, gk.COUNT_COL: gk.SUM, gk.SUM: gk.SUM, gk.MIN: gk.MIN, gk.MAX: gk.MAX,
+               gk.TEXT_MIN: gk.TEXT_MIN, gk.TEXT_MAX: gk.TEXT_MAX}  # of the workers' results
 
 
 class Aggregate(Stateful):
     """Output: group columns, then aggregates.
 
-    `group`: input columns. `specs`: the aggregates. `fails`: whether a part's sum may overflow although the whole
-    sum does not. `stays`: whether the output row of a group remains at its worker.
+    `group`: input columns. `specs`: the aggregates. `fails`: whether one worker's sum may overflow although the total
+    does not. `stays`: whether the output row of a group remains at its worker.
     """
 
     def __init__(self, fields: tuple[Field, ...], group: Sequence[int], specs: Sequence[Spec], text: str,
@@ -68,15 +68,15 @@ class Aggregate(Stateful):
         return by_groups(inputs[0], self.group, {c: i for i, c in enumerate(self.group)})
 
     def in_parts(self) -> tuple[Aggregate, Aggregate] | None:
-        if self._fails or any(s.kind not in WHOLES for s in self._specs):
+        if self._fails or any(s.kind not in COMBINED_BY for s in self._specs):
             return None
         first = len(self.group)
-        wholes = [Spec(WHOLES[s.kind], c, 1 if WHOLES[s.kind] == gk.SUM else s.factor)
-                  for c, s in enumerate(self._specs, first)]
+        combined = [Spec(COMBINED_BY[s.kind], c, 1 if COMBINED_BY[s.kind] == gk.SUM else s.factor)
+                    for c, s in enumerate(self._specs, first)]
         return (Aggregate(self._fields, self.group, self._specs, f"{self._text} of each worker", stays=True),
-                Aggregate(self._fields, range(first), wholes, f"{self._text} of all workers"))
+                Aggregate(self._fields, range(first), combined, f"{self._text} of all workers"))
 
-    def looks_at(self, node: Node) -> frozenset[int]:
+    def used_inputs(self, node: Node) -> frozenset[int]:
         return frozenset((*self.group, *(s.column for s in self._specs)))
 
     def lookups(self) -> list[Columns | None]:
@@ -98,7 +98,7 @@ class Aggregate(Stateful):
         return Groups(self.group, folds, self._specs, engine.symbols, full=node.full, name=self.describe())
 
     def begin(self, engine: GraphRuntime, node: Node, rows: int, keys: int) -> None:
-        if not self.group and not node.elsewhere:
+        if not self.group and not node.all_remote:
             _groups(node).start()
 
     def saved(self, node: Node) -> Batch:
@@ -109,9 +109,9 @@ class Aggregate(Stateful):
         _groups(node).table.apply(rows)
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return self.whole(engine, node, iter(inputs))
+        return self.recompute_sliced(engine, node, iter(inputs))
 
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         groups = Groups(self.group, [f.type.folds for f in self._fields[: len(self.group)]], self._specs,
                         engine.symbols, full=True)
         if not self.group:
@@ -133,21 +133,21 @@ class Aggregate(Stateful):
         if dirty is None:
             return None
         if not self.group:
-            rows = engine.everything(node.parents[0])
+            rows = engine.all_rows(node.parents[0])
             return _groups(node).refill(dirty, rows)
         rest = np.ones(dirty.keys.shape[1], np.bool_)
-        found: list[Batch] = []
+        matched: list[Batch] = []
         for cols in [tuple(range(len(self.group)))] if node.full else node.indexes:
             keys = np.ascontiguousarray(dirty.keys[list(cols)])
-            here = rest if node.full else rest & ~_groups(node).table.missing(cols, keys)
-            if here.any():
+            present = rest if node.full else rest & ~_groups(node).table.missing(cols, keys)
+            if present.any():
                 up = tuple(self.group[c] for c in cols)
-                groups = np.ascontiguousarray(dirty.keys[:, here])
-                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, here], axis=1), MissMode.FILL)
-                found.append(_groups(node).only(rows, groups))
-                rest = rest & ~here
+                groups = np.ascontiguousarray(dirty.keys[:, present])
+                rows, _ = engine.fetch(node.parents[0], up, np.unique(keys[:, present], axis=1), MissMode.FILL)
+                matched.append(_groups(node).only(rows, groups))
+                rest = rest & ~present
         engine.note("pulls", node, tuple(range(len(self.group))), dirty.keys, lambda: " again")
-        return _groups(node).refill(dirty, concat(found, node.parents[0].width))
+        return _groups(node).refill(dirty, concat(matched, node.parents[0].width))
 
 
 class _SlicedGroups:

@@ -1,11 +1,10 @@
-"""Base table: out = the rows of a table; the root of the data-flow. Looked up in memory if joins need it,
-otherwise on disk.
+"""Base table: out = the rows of a table; the root of the data-flow.
 
-A base table that joins look up in keeps a partial state; missing keys are read from the store (section 4.3: base
-tables answer every upquery). The store has a tick's delta before the tick.
+If joins look rows up in it, it keeps a partial state and reads missing keys from the store. Otherwise all lookups read
+the store (section 4.3: base tables answer every upquery). The store has a tick's delta before the tick.
 
-A single worker's tick drops the rows that the state does not cover, if the state is older than all states below and
-none of these is full (`drops`). Every key present below was then pulled through it. Otherwise all rows pass.
+A single worker's tick drops the rows that no present key covers, if the state is older than all states below and none
+of these is full (`drops`). Every key present below was then pulled through it. Otherwise all rows pass.
 
 When a table gains columns, readers of the new columns use another node. The older node has the first columns
 only.
@@ -30,7 +29,7 @@ from noria.dataflow.graph.nodes import (
     UpstreamReader,
 )
 from noria.dataflow.graph.partition import SPREAD, Partition, Parts
-from noria.dataflow.ops.stateful.gate import Gate, KeyScan, WholeScan
+from noria.dataflow.ops.stateful.gate import Gate, KeyScan, UnslicedScan
 from noria.dataflow.ops.stateful.stateful import Stateful, table_of
 from noria.state.rows.table import Table
 
@@ -81,7 +80,7 @@ class Base(Stateful):
 
     def gate(self, node: Node) -> Gate:
         """A scan in key order; without a primary key rows have no position, so all pass at once."""
-        return Gate(node, KeyScan(node, lambda: self.table.name) if self.table.primary_key else WholeScan(node))
+        return Gate(node, KeyScan(node, lambda: self.table.name) if self.table.primary_key else UnslicedScan(node))
 
     def ahead(self, node: Node, cols: Columns) -> ReadAhead | None:
         return ReadAhead(node, cols, lambda: self.table)
@@ -110,7 +109,7 @@ class Base(Stateful):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(engine.everything(node), keys.shape[1], engine.work)
+            return repeated_per_key(engine.all_rows(node), keys.shape[1], engine.work)
         if node.state is None:
             return self.lookup(engine, node, cols, keys)
         if mode is MissMode.FILL:
@@ -119,14 +118,14 @@ class Base(Stateful):
 
     def _fill(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes) -> None:
         miss = node.missing(cols, keys)
-        node.stats.asked += keys.shape[1]
+        node.stats.requested += keys.shape[1]
         if not miss.any():
             return
-        wanted = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
-        node.stats.misses += wanted.shape[1]
-        rows, _ = self.lookup(engine, node, cols, wanted)
-        node.stored.fill(cols, wanted, rows)
-        engine.note("reads", node, cols, wanted, lambda: " from disk")
+        missing = distinct(folded_keys(engine.symbols, [node.fields[c].type.folds for c in cols], keys[:, miss]))
+        node.stats.misses += missing.shape[1]
+        rows, _ = self.lookup(engine, node, cols, missing)
+        node.stored.fill(cols, missing, rows)
+        engine.note("reads", node, cols, missing, lambda: " from disk")
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         after: bytes | None = None

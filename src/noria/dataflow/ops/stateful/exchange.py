@@ -1,11 +1,11 @@
 """Exchange: out = the rows of all workers' inputs that this worker owns.
 
 This operator is the receiver. `Exchanges.split` is the sender: it splits the output of the input node and sends each
-row to its owner. A tick applies the rows owned here, whichever worker sent them.
+row to its owner. A tick applies the rows that this worker owns, whichever worker sent them.
 
-It stores rows like any stateful node: a pull that misses asks the workers above, and rows of missing keys are
-dropped. A thin exchange (rule R16) stores an answer only until it is used and drops no delta; the states below
-drop what they do not need.
+It stores rows like any stateful node: a pull that misses requests the rows from the workers, and rows of missing keys
+are dropped. A thin exchange (rule R16) stores an answer only until it is used and drops no delta; the states below
+drop the rows that they do not need.
 """
 
 from __future__ import annotations

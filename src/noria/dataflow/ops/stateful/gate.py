@@ -1,8 +1,8 @@
-"""Gate: out = the part of the input that a scan has passed. It separates existing rows from a full state that is
-built in slices; each slice moves the gate.
+"""Gate: out = the input rows that a scan has read. A full state that is built in slices is below a gate; each slice
+lets more rows pass.
 
-Linear: a delta's rows pass where the scan has been; the scan reads the others later. Whether a row has passed
-depends on the row alone: for a base table on its primary key, for a state on the hash of the row's identity.
+Linear: a delta's rows pass if the scan has reached their place; otherwise the scan reads them later. Whether a row has
+passed depends on the row alone: for a base table on its primary key, for a state on the hash of the row's identity.
 
 Keeps true: after every tick and every slice, the rows below equal the operators applied to the rows that have
 passed. Once all rows have passed, the gate is removed. No gate is in the graph; gates exist only on the path to a
@@ -155,7 +155,7 @@ class PartScan:
         return passed
 
 
-class WholeScan:
+class UnslicedScan:
     """The scan of an input that cannot be read in parts: it reads all rows at once."""
 
     def __init__(self, source: Node):

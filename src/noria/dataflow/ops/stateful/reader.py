@@ -1,5 +1,4 @@
-"""Reader: out = the rows of a view by its key, published for lock-free readers (sections 4.1, 6.2). The leaf of a
-view."""
+"""Reader, the leaf of a view: out = the view's rows by its key, published for lock-free readers (sections 4.1, 6.2)."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Reader(Stateful):
     # -------------------------------------------------------------- state
     def make_state(self, engine: GraphRuntime, node: Node) -> None:
         if node.state is None or node.state.full != node.full:
-            fresh = self.fresh(engine, node)  # before the old one is dropped: there may be no space
+            fresh = self.fresh(engine, node)  # before the old one is dropped: the space may not suffice
             if node.state is not None:
                 view_of(node).drop()
             node.state = fresh
@@ -88,7 +87,7 @@ class Reader(Stateful):
     def forget(self, engine: GraphRuntime, node: Node) -> None:
         node.clear_ranges()
         if not isinstance(node.state, Published):
-            return  # it has kept nothing yet
+            return  # it has no state yet
         view = view_of(node)
         if node.full:
             view.drop()
@@ -98,7 +97,7 @@ class Reader(Stateful):
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         view = view_of(node)
-        view.begin_tick(engine.tick_number)  # the rows are of now, not of the view's last change
+        view.begin_tick(engine.tick_number)  # the rows are as of this tick, not as of the view's last change
         try:
             node.stored.fill(cols, keys, rows)
         finally:  # also without space for the rows, or readers of several keys would wait for the tick's end

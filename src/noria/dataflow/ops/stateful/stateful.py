@@ -1,5 +1,4 @@
-"""The base of stateful operators: creates and adapts the state that the layout asks for, and reads stored rows
-from it."""
+"""The base of stateful operators: makes the state that the layout requires, and reads stored rows from it."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from noria.dataflow.graph.nodes import (
     UpstreamReader,
 )
 from noria.dataflow.graph.protocols import State
-from noria.dataflow.ops.stateful.gate import Gate, PartScan, WholeScan
+from noria.dataflow.ops.stateful.gate import Gate, PartScan, UnslicedScan
 from noria.state.rows.table import Table
 
 
 class Stateful(Operator):
     stateful = True
     saves = True
-    parted = True  # `State.part` gives the node's rows
+    parted = True  # `State.part` returns the node's rows
 
     def fresh(self, engine: GraphRuntime, node: Node) -> State:
         """An empty state, full or partial as the node is."""
@@ -48,9 +47,9 @@ class Stateful(Operator):
         return len(node.stored) if node.full else 0
 
     def gate(self, node: Node) -> Gate:
-        return Gate(node, PartScan(node) if self.parted else WholeScan(node))
+        return Gate(node, PartScan(node) if self.parted else UnslicedScan(node))
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
         return node.stored.rows()
 
     def saved(self, node: Node) -> Batch:
@@ -69,11 +68,11 @@ class Stateful(Operator):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
         return node.stored.lookup(cols, keys, engine.tick_number)
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
-        yield self.everything(engine, node)
+        yield self.all_rows(engine, node)
 
 
 class StoredInput(Stateful):

@@ -1,6 +1,6 @@
 """Top: out = of each group's rows, in a total order, those after the first `offset`, at most `limit` of them.
 
-Stored, for each group that a present key covers: its first rows, with their multiplicities. Let k = offset +
+The state has, for each group that a present key covers, its first rows with their multiplicities. Let k = offset +
 limit.
 
     fewer than k rows kept   they are all rows of the group
@@ -53,7 +53,7 @@ SPARE = (4, 1024)  # rows kept beyond k: as many as k, within these bounds
 @dataclass(frozen=True)
 class _Ranked:
     """Distinct rows in order, with the number of each row's group: 0, 1, … `place`: for each ranked input row,
-    its index here."""
+    its index among these."""
 
     rows: Codes
     group: Codes
@@ -76,7 +76,7 @@ class Top(Stateful):
     def __init__(self, fields: tuple[Field, ...], group: Columns, order: Order, limit: int, offset: int, text: str,
                  stays: bool = False):
         self._fields, self.group, self.order, self._text = fields, group, order, text
-        self._stays = stays  # whether each worker keeps the first rows it finds
+        self._stays = stays  # whether each worker keeps the first of its own rows
         self.offset, self.k = offset, offset + limit
         self.most = self.k + min(max(self.k, SPARE[0]), SPARE[1])
         self._types = [f.type for f in fields]
@@ -123,15 +123,15 @@ class Top(Stateful):
     def indexes(self, node: Node) -> list[Columns]:
         return [*node.indexes, *([self._own] if self.group and self._own not in node.indexes else [])]
 
-    def everything(self, engine: UpstreamReader, node: Node) -> Batch:
-        return self.shown(engine, node.stored.rows())
+    def all_rows(self, engine: UpstreamReader, node: Node) -> Batch:
+        return self.visible_rows(engine, node.stored.rows())
 
     def fill(self, engine: GraphRuntime, node: Node, cols: Columns, keys: Codes, rows: Batch) -> None:
         """Store the first rows of groups. For groups that a present key of another index covers, the stored rows
         are kept."""
         groups = distinct(self._group_keys(engine, rows))
-        here = self._covered(node, groups)
-        kept, fresh = np.ascontiguousarray(groups[:, here]), np.ascontiguousarray(groups[:, ~here])
+        covered = self._covered(node, groups)
+        kept, fresh = np.ascontiguousarray(groups[:, covered]), np.ascontiguousarray(groups[:, ~covered])
         parts = [self.head(engine, self._only(engine, rows, fresh))]
         if kept.shape[1]:
             parts.append(self._stored(engine, node, kept))
@@ -188,8 +188,8 @@ class Top(Stateful):
         before = ranked.before(weights)
         return np.asarray(np.clip(before + weights, self.offset, self.k) - np.clip(before, self.offset, self.k))
 
-    def shown(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
-        """The visible rows of whole groups, computed from all their rows or from the kept ones."""
+    def visible_rows(self, engine: UpstreamReader, rows: Batch, keys: Codes | None = None) -> Batch:
+        """The visible rows of complete groups, computed from all their rows or from the kept ones."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows) if keys is None else keys)
@@ -197,7 +197,7 @@ class Top(Stateful):
         return _some(ranked.rows, self._visible(ranked, weights))
 
     def head(self, engine: UpstreamReader, rows: Batch) -> Batch:
-        """The rows of whole groups that are to be stored."""
+        """The rows of complete groups that are to be stored."""
         if not len(rows):
             return rows
         ranked = self._ranked(engine, rows, self._group_keys(engine, rows))
@@ -222,7 +222,7 @@ class Top(Stateful):
         old = _sum(ranked, np.concatenate([stored.weights, np.zeros(len(delta), np.int64)]))
         change = _sum(ranked, np.concatenate([np.zeros(n, np.int64), delta.weights]))
         new, short = self._after(ranked, old, change, delta)
-        if not short.any() and (new == old).all():  # all of it behind what is kept
+        if not short.any() and (new == old).all():  # all rows of the delta are behind the kept ones
             return None
         again = short[ranked.group]
         out = [_some(ranked.rows, np.where(again, 0, self._visible(ranked, new)) - self._visible(ranked, old))]
@@ -230,7 +230,7 @@ class Top(Stateful):
         if short.any():
             groups = np.ascontiguousarray(self._group_keys(engine, Batch.of(ranked.rows[:, ranked.starts[short]])))
             rows = self._pull(engine, node, groups)
-            out.append(self.shown(engine, rows))
+            out.append(self.visible_rows(engine, rows))
             kept.append(self.head(engine, rows))
         table_of(node).apply(netted(concat(kept, node.width)))
         return netted(concat(out, node.width))
@@ -254,29 +254,29 @@ class Top(Stateful):
         engine.note("pulls", node, self.group, groups, lambda: " again")
         if not self.group:
             rows = engine.first_rows(parent, self.order, self.most)
-            return engine.everything(parent) if rows is None else rows
-        rest, found = np.ones(groups.shape[1], np.bool_), []
+            return engine.all_rows(parent) if rows is None else rows
+        rest, matched = np.ones(groups.shape[1], np.bool_), []
         for cols in [self._own] if node.full else node.indexes:
             keys = np.ascontiguousarray(groups[[self.group.index(c) for c in cols]])
-            here = rest if node.full else rest & ~node.stored.missing(cols, keys)
-            if here.any():
-                wanted = distinct(np.ascontiguousarray(keys[:, here]))
-                rows = engine.fetch(parent, cols, wanted, MissMode.FILL)[0]
-                found.append(self._only(engine, rows, np.ascontiguousarray(groups[:, here])))
-                rest = rest & ~here
-        return concat(found, node.width)
+            present = rest if node.full else rest & ~node.stored.missing(cols, keys)
+            if present.any():
+                present_keys = distinct(np.ascontiguousarray(keys[:, present]))
+                rows = engine.fetch(parent, cols, present_keys, MissMode.FILL)[0]
+                matched.append(self._only(engine, rows, np.ascontiguousarray(groups[:, present])))
+                rest = rest & ~present
+        return concat(matched, node.width)
 
     def recompute(self, engine: UpstreamReader, node: Node, inputs: Sequence[Batch]) -> Batch:
-        return self.shown(engine, inputs[0])
+        return self.visible_rows(engine, inputs[0])
 
-    def gathered(self, engine: UpstreamReader, node: Node) -> PartialResult:
+    def partial_result(self, engine: UpstreamReader, node: Node) -> PartialResult:
         return _SlicedTop(self, engine, node.width)
 
     # -------------------------------------------------------------- reading
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.everything(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
         rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal
@@ -311,7 +311,7 @@ class _SlicedTop:
             self._head = self._top.head(self._engine, concat([self._head, rows], self._head.width))
 
     def rows(self) -> Batch:
-        return self._top.shown(self._engine, self._head)
+        return self._top.visible_rows(self._engine, self._head)
 
     def __len__(self) -> int:
         return len(self._head)

@@ -1,4 +1,4 @@
-"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta passes or not by itself."""
+"""Filter: out = {r in input : predicate(r) is true}. Linear: each row of a delta is tested alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
-from noria.dataflow.graph.graph import looked_at
+from noria.dataflow.graph.graph import used_columns
 from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
 from noria.dataflow.ops.stateless.stateless import Stateless
 
@@ -17,7 +17,7 @@ class Filter(Stateless):
     def __init__(self, fields: tuple[Field, ...], predicate: Expr):
         self._fields, self._text, self.predicate = fields, str(predicate), predicate
         self._predicate = evaluate.predicate(predicate)
-        self._looks_at = columns_of(predicate)
+        self._predicate_columns = columns_of(predicate)
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -28,9 +28,9 @@ class Filter(Stateless):
     def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         return [ParentPull(0, cols)]
 
-    def looks_at(self, node: Node) -> frozenset[int] | None:
-        below = looked_at(node)
-        return None if below is None else below | self._looks_at
+    def used_inputs(self, node: Node) -> frozenset[int] | None:
+        below = used_columns(node)
+        return None if below is None else below | self._predicate_columns
 
     def map(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         mask = self._predicate(rows, engine.symbols)

@@ -37,10 +37,10 @@ class GroupConcat(PerGroup):
         rows = rows.take(order.at)
         number = np.cumsum(order.new_group) - 1  # of each row's group
         starts = np.flatnonzero(order.new_group)
-        keys = [self._shown(engine, c, rows, starts) for c in self.group]
+        keys = [self._group_values(engine, c, rows, starts) for c in self.group]
         return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
 
-    def _shown(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
+    def _group_values(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
         """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
         codes = rows.columns[column]
         if not self.types[column].folds:
@@ -65,9 +65,9 @@ class GroupConcat(PerGroup):
         texts = pc.binary_join(lists, pa.scalar(self._separator, pa.large_string()))
         out = np.full(groups, NULL_CODE, np.int64)
         out[wrong] = ERROR_CODE
-        told = np.flatnonzero((np.diff(ends) > 0) & (out != ERROR_CODE))
+        with_text = np.flatnonzero((np.diff(ends) > 0) & (out != ERROR_CODE))
         long = pc.greater(pc.binary_length(texts), MAX_TEXT_BYTES).to_numpy(zero_copy_only=False)
         out[long] = ERROR_CODE
-        told = told[~long[told]]
-        out[told] = engine.symbols.intern_many(texts.take(pa.array(told)))
+        with_text = with_text[~long[with_text]]
+        out[with_text] = engine.symbols.intern_many(texts.take(pa.array(with_text)))
         return out

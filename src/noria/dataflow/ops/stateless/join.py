@@ -6,9 +6,9 @@ self-joins and diamonds are exact.
 Outer: the same for rows that meet the residual condition too. Each left row without a match appears with NULLs.
 These rows add (L' where R' has no match) - (L where R had none) to d(out).
 
-Pulls read one side first, the primary, and look rows up in the other side. A delta of the primary side needs the
-other side complete for the key, so it pulls it. A delta of the other side reads only stored rows of the primary: no
-key that is present below has other ones.
+A pull reads one side first, the primary, and looks rows up in the other side. A delta of the primary side pulls the
+rows of its keys in the other side, which must be complete for them. A delta of the other side reads only stored rows of
+the primary side: rows that are not stored belong to no key that is present below.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Join(Operator):
                 self._out[0][a].append(left_width + b)
                 self._out[1][b].append(a)
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
-        self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout asks again
+        self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout needs them
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -110,7 +110,7 @@ class Join(Operator):
         return Partition((left, right), self._parts(mine, other))
 
     def _parts(self, left: Parts, right: Parts) -> Parts:
-        """The partition of joined rows, given that equal rows of both sides are at one worker."""
+        """The partition of joined rows if equal rows of both sides are at one worker."""
         if self.outer:
             return left
         return tuple(dict.fromkeys((*left, *placed(right, {c: self.lw + c for c in range(self._widths[1])}))))
@@ -314,12 +314,12 @@ class Join(Operator):
         now, whose = engine.fetch(node.parents[0], self.keys[0], keys,
                                   MissMode.FILL if node.full_below else MissMode.STORED)
         before = now if left is None else self._without(engine, now, left, keys)
-        asked = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
-        if not len(asked):
+        affected = np.union1d(np.unique(whose), self._rows_of(engine, keys, before))
+        if not len(affected):
             return out
-        keys = np.ascontiguousarray(keys[:, asked])
+        keys = np.ascontiguousarray(keys[:, affected])
         rows, _ = engine.fetch(node.parents[1], self.keys[1], keys, MissMode.FILL)
-        # dL's own NULL rows were computed with R' alone, so here R changes L before the tick
+        # dL's own NULL rows were computed with R' alone, so only L before the tick is compared with R and R'
         before = before.take(probe.pairs(self._keys(engine, 0, before), keys)[0])
         count = self._matches(engine, before, rows, keys)
         was = count - self._matches(engine, before, right, keys)
@@ -390,8 +390,8 @@ class Join(Operator):
                   ) -> tuple[Batch, Codes]:
         folds = [node.fields[c].type.folds for c in cols]
         have = folded_keys(engine.symbols, folds, out.columns[list(cols)])
-        want = folded_keys(engine.symbols, folds, keys)[:, ordinal]
-        ok = (have == want).all(axis=0)
+        requested = folded_keys(engine.symbols, folds, keys)[:, ordinal]
+        ok = (have == requested).all(axis=0)
         return out.where(ok), ordinal[ok]
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:

@@ -1,16 +1,16 @@
 """The base of operators whose output is a function of all rows of a group: out = U over groups g of f(rows of g).
 
 Stateless, like a join: it reads the state above. d(out) = f(R') - f(R) over the groups that the delta touches. R'
-are their rows after the tick, fetched by the group columns, and R = R' - dR. A pull asks the parent for its group
-columns, which select whole groups, and filters by its other columns. A pull without any group column is
-untraceable.
+are their rows after the tick, fetched by the group columns, and R = R' - dR. A pull by some columns pulls their group
+columns from the parent, which select complete groups, and filters by the other columns. A pull without any group column
+is untraceable.
 
-A delta reads stored rows only, as the primary side of a join does. For a group that is stored in part d(out) is
-wrong, which is harmless. Proof: a pull below that shows a row of the group asks for at least one of its group
-columns, so it makes the whole group present above. Hence such a delta meets only missing keys. R may even seem to
+A delta reads stored rows only, as the primary side of a join does. For a group that is stored in part, d(out) is
+wrong, which is harmless. Proof: a pull below that returns a row of the group has at least one of its group columns, so
+it makes the complete group present above. Hence d(out) of such a group has missing keys only. R may even seem to
 have negative rows then; they are left out. If a state below is full, the groups are filled.
 
-An eviction above continues with the group columns of its pattern alone: a row's change affects its whole group.
+An eviction above continues with the group columns of its pattern alone: a row's change affects all rows of its group.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class PerGroup(Operator):
                  text: str):
         self._fields, self._text, self.group = fields, text, group
         self.types = [f.type for f in inputs]
-        self._by = group[:MAX_KEY]  # the columns an index can have; it finds whole groups, and perhaps others
+        self._by = group[:MAX_KEY]  # the columns an index can have; a key of it has complete groups, perhaps several
         self._in = dict(zip(places, group, strict=True))
         self._out = dict(zip(group, places, strict=True))
 
     def of(self, engine: UpstreamReader, rows: Batch) -> Batch:
-        """f: the output of whole groups, from all their rows (weights positive)."""
+        """f: the output of complete groups, from all their rows (weights positive)."""
         raise NotImplementedError
 
     def group_keys(self, engine: UpstreamReader, rows: Batch) -> Codes:
@@ -97,7 +97,7 @@ class PerGroup(Operator):
         """All rows of the delta's groups after the tick."""
         parent, cols = node.parents[0], list(self._by)
         if not cols:
-            return engine.everything(parent)
+            return engine.all_rows(parent)
         keys = folded_keys(engine.symbols, [self.types[c].folds for c in cols], delta.columns[cols])
         mode = MissMode.FILL if node.full_below else MissMode.STORED
         return engine.fetch(parent, self._by, distinct(np.ascontiguousarray(keys)), mode)[0]
@@ -109,16 +109,16 @@ class PerGroup(Operator):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         (need,) = self.needs(node, cols)
-        wanted = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
-        groups = distinct(np.ascontiguousarray(wanted[[i for i, c in enumerate(cols) if c in self._in]]))
+        requested = np.ascontiguousarray(folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], keys))
+        groups = distinct(np.ascontiguousarray(requested[[i for i, c in enumerate(cols) if c in self._in]]))
         out = self.of(engine, engine.fetch(node.parents[0], need.cols, groups, mode)[0])
         have = folded_keys(engine.symbols, [self._fields[c].type.folds for c in cols], out.columns[list(cols)])
-        ordinal, row = probe.pairs(wanted, np.ascontiguousarray(have))
+        ordinal, row = probe.pairs(requested, np.ascontiguousarray(have))
         return out.take(row), ordinal
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         parent = node.parents[0]
-        yield self.of(engine, engine.everything(parent))
+        yield self.of(engine, engine.all_rows(parent))
 
 
 def _without(rows: Batch, delta: Batch) -> Batch:
@@ -128,9 +128,9 @@ def _without(rows: Batch, delta: Batch) -> Batch:
     met, first = np.unique(which, return_index=True)
     weights = rows.weights.copy()
     weights[at[first]] -= delta.weights[met]
-    gone = np.ones(len(delta), np.bool_)
-    gone[met] = False
-    before = concat([Batch(rows.columns, weights), delta.where(gone).negated()], rows.width)
+    removed = np.ones(len(delta), np.bool_)
+    removed[met] = False
+    before = concat([Batch(rows.columns, weights), delta.where(removed).negated()], rows.width)
     if len(before) and int(before.weights.min()) < 0:  # equal rows in several places, or a group stored in part
         before = netted(before)
     return before.where(before.weights > 0)

@@ -4,7 +4,7 @@ A row that is removed and added in one small delta is left out. So nodes below s
 `nets` this holds for deltas of any size: the output then omits columns that often change alone.
 
 Keys trace through bare columns. Together with these they may contain constants: a key with another value has no
-rows, and the parent is not asked.
+rows, and nothing is pulled from the parent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Project(Stateless):
         self._constants = {i: e for i, e in enumerate(exprs) if isinstance(e, Const)}
         self._only_copies = list(self._copies.values()) if len(self._copies) == len(exprs) else None
         self._compiled = [] if self._only_copies is not None else [evaluate.compile(e) for e in exprs]
-        self._looks_at = frozenset(c for e in exprs for c in columns_of(e))
+        self._used_inputs = frozenset(c for e in exprs for c in columns_of(e))
 
     def fields(self) -> tuple[Field, ...]:
         return self._fields
@@ -60,8 +60,8 @@ class Project(Stateless):
             raise Untraceable(node, f"{names} is computed, so no index above can answer it")
         return [ParentPull(0, tuple(copies))]
 
-    def looks_at(self, node: Node) -> frozenset[int]:
-        return self._looks_at
+    def used_inputs(self, node: Node) -> frozenset[int]:
+        return self._used_inputs
 
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         return Partition((None,), placed(inputs[0], {c: i for i, c in reversed(self._copies.items())}))
@@ -97,8 +97,8 @@ class Project(Stateless):
         for i, c in enumerate(cols):
             if c in self._constants:
                 both = np.stack([keys[i], self._constant(engine, c, keys.shape[1])])
-                have, want = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
-                ok &= have == want
+                have, constant = folded_keys(engine.symbols, [self._fields[c].type.folds] * 2, both)
+                ok &= have == constant
         return ok
 
     def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,

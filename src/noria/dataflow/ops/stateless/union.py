@@ -1,6 +1,6 @@
 """Union: out = the rows of all inputs, duplicates kept. Linear: d(out) = dI0 + dI1 + …
 
-A pull asks every parent and is answered when all have answered (UNION-WHOLE). Inside a worker these are
+A pull fetches from every parent and returns when all have answered (UNION-WHOLE). Inside a worker these are
 consecutive calls. The eviction of a key in one parent continues below, whichever parent has the key's rows.
 """
 

@@ -89,12 +89,12 @@ def _picked(f: WindowFunction, values: Codes, new_group: Mask, ends: Mask) -> Co
     if f.name == "last_value":
         return values[_until(ends)]
     from_row = at - f.by if f.name == "lag" else at + f.by
-    there = (from_row >= _since(new_group)) & (from_row <= _until(_last(new_group)))
-    return np.where(there, values[np.where(there, from_row, at)], NULL_CODE)
+    in_group = (from_row >= _since(new_group)) & (from_row <= _until(_last(new_group)))
+    return np.where(in_group, values[np.where(in_group, from_row, at)], NULL_CODE)
 
 
 def _last(starts: Mask) -> Mask:
-    """Mark the last row of each run, given the first rows."""
+    """Mark the last row of each run. `starts`: marks the first rows."""
     return np.append(starts[1:], True)
 
 
