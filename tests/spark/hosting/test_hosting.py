@@ -30,6 +30,7 @@ def values(config: WorkerConfig) -> list[int]:
     return [v for c in commits(config.shard_dir) for v in c["values"]]
 
 
+@pytest.mark.long
 def test_every_way_to_lose_a_worker(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     """One system goes through all failures in turn: a driver takes seconds to start, a worker does not."""
 
@@ -183,6 +184,7 @@ def test_jobs_have_results_progress_errors_and_ends(tmp_path: Path) -> None:
     run(test, 120)
 
 
+@pytest.mark.long
 def test_workers_that_cannot_open_are_reported_and_tried_again(tmp_path: Path) -> None:
     async def test() -> None:
         it = Hosted(tmp_path, factory="runtime.fake_worker:build_broken")

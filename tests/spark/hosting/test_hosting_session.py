@@ -69,6 +69,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.long
 def test_a_killed_jvm_leaves_nothing_outside_of_its_scratch_directory(tmp_path: Path) -> None:
     """Where the next one finds it, and empties it."""
     scratch = tmp_path / "a 'b\" \\ $c" / "scratch"

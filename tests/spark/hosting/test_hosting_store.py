@@ -17,7 +17,7 @@ from runtime.processes import run, within
 from seeds import seed
 from spark.hosted import START_S, hosted
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 def test_rows_survive_kills_of_worker_and_jvm(tmp_path: Path) -> None:

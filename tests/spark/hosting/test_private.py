@@ -14,7 +14,8 @@ from seeds import kinds
 from spark import attack
 from spark.hosted import START_S
 
-pytestmark = [pytest.mark.spark, pytest.mark.skipif(os.getuid() != 0, reason="only root can try as another user")]
+pytestmark = [pytest.mark.long, pytest.mark.spark,
+              pytest.mark.skipif(os.getuid() != 0, reason="only root can try as another user")]
 
 
 @pytest.mark.parametrize("master", kinds("local[2]", "local-cluster[1,2,1024]"))

@@ -15,7 +15,7 @@ from runtime.fake_worker import commits, insert
 from runtime.processes import run, within
 from spark.hosted import START_S, Hosted, hosted
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 WORKERS = 3
 CANCEL = "noria.spark.hosting.workers:cancel_workers"
 

@@ -15,7 +15,7 @@ from noria.control.processes.supervisor import DriverGone, Event, Supervisor
 from noria.spark.hosting.session import SparkSettings
 from runtime.processes import run, within
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 JOBS = "spark.jobs_of_tests:"
 START_S = 180.0  # a second JVM, while the machine is busy
 

@@ -43,6 +43,7 @@ def test_a_session_starts_from_the_archive(tmp_path: Path) -> None:
     assert shared > 3_000, f"{shared} of {len(lines)} classes came from the archive"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoiled", ["cut", "of other jars", "no archive"])
 def test_a_session_starts_without_an_archive_that_does_not_fit(tmp_path: Path, spoiled: str) -> None:
     archive.make()
@@ -100,11 +101,13 @@ TASK = ("{first}\nspark = s.build_session(settings)\n"
         "for n in range(2):\n    print(spark.sparkContext.parallelize([1], 1).mapPartitions(task).collect())")
 
 
+@pytest.mark.long
 def test_a_worker_is_forked_from_the_process_that_has_loaded_its_code(tmp_path: Path) -> None:
     said = session(TASK.format(first="daemon.reserve()"), tmp_path)
     assert said.count("'--reserve'") == 2 and said.count("True)") == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [
     "pass", "import os; os.environ[daemon.VARIABLE] = 'noria-of-nobody'",
     "daemon.MODULE = 'noria.no_such_module'; daemon.reserve()"],

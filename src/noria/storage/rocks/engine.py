@@ -61,7 +61,6 @@ _FLUSHING = "rocksdb.num-immutable-mem-table"
 _FAMILY_BUFFERS = 4  # per family: with two, all commits wait if one buffer fills while the other is flushed
 _BYTES_PER_SYNC = 2**20  # of table files: else commits wait while megabytes of them are synced
 BLOOM_BITS = 10  # per key: about one look-up of an absent key in a hundred reads a block
-_PART_BYTES = 4096  # of a file's index and filter, which are read in parts
 Found = TypeVar("Found")
 
 
@@ -86,8 +85,8 @@ class RocksMemory:
 def table_options(options: Options | None = None, cache: Cache | None = None) -> Options:
     """The options that determine how files on disk look; Spark's tasks write theirs with the same.
 
-    Filters and indexes are partitioned.  The cache has 64 shards, and the filter of a file with two million keys
-    (2.5 MB) exceeds a shard: as one block it would be read anew for each look-up.
+    Filters and indexes are partitioned.  As one block, the filter of a file with two million keys (2.5 MB) would exceed
+    a shard of the cache, and each look-up would read it anew.
     """
     options = options or Options(raw_mode=True)
     options.set_compression_type(DBCompressionType.lz4())
@@ -99,7 +98,6 @@ def table_options(options: Options | None = None, cache: Cache | None = None) ->
     blocks.set_cache_index_and_filter_blocks(True)
     blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
     blocks.set_partition_filters(True)
-    blocks.set_metadata_block_size(_PART_BYTES)
     options.set_block_based_table_factory(blocks)
     return options
 
