@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+import noria
 from noria.core.errors import SqlError
 from noria.server.sessions.variables import changes
 from noria.sql.commands import OutputColumn, SelectItems, SetVariable, Show, Transaction
 from noria.sql.parse import parse
+from server.sessions.connection import Connection
 
 ISOLATION = ("transaction_isolation", "tx_isolation")
 
@@ -77,3 +79,11 @@ def test_what_clients_send_by_themselves_is_understood(text: str) -> None:
         for assignment in command.assignments if isinstance(command, SetVariable) else ():
             if assignment.scope != "user" and not isinstance(assignment.value, OutputColumn):
                 changes(assignment.name, assignment.value, {"sql_mode": ""})
+
+
+def test_a_mode_is_appended_to_the_modes_of_the_session(tmp_path: Path) -> None:
+    with noria.open(tmp_path / "data") as db:
+        connection = Connection(db)
+        connection.sql("SET sql_mode = 'NO_ZERO_DATE'")
+        connection.sql("SET sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
+        assert connection.rows("SELECT @@sql_mode") == [("NO_ZERO_DATE,STRICT_ALL_TABLES",)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from noria.core.errors import not_supported
 from noria.core.expressions.casts import number_prefix
 from noria.core.statements import Insert
@@ -19,7 +21,9 @@ def refuse_zero(statement: Insert, table: TableDef | None) -> None:
     at = None if table is None else table.auto_increment
     if at is not None and at in statement.columns:
         place = statement.columns.index(at)
-        if any(_is_zero(row[place]) for row in statement.rows):
+        rows = statement.rows
+        values = rows.column(place).to_pylist() if isinstance(rows, pa.RecordBatch) else (row[place] for row in rows)
+        if any(map(_is_zero, values)):
             raise not_supported("0 in an AUTO_INCREMENT column (NO_AUTO_VALUE_ON_ZERO)", "give it another value")
 
 

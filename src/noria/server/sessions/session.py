@@ -479,7 +479,7 @@ class Session:
             return [("Warning", TRUNCATED_WRONG_VALUE.number, text) for text in cut]
         if a.scope == "global":
             raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
-        kept, warnings = changes(a.name, value, VARIABLES)
+        kept, warnings = changes(a.name, value, self.variables)
         if a.name == "transaction" and a.scope == "":
             self.transaction.set_next(kept)
             kept = {}
