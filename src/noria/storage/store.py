@@ -33,7 +33,7 @@ from noria.storage.transactions.staging import StagedTransactions
 
 
 class RocksStore:
-    """Implements dataflow.protocols.BaseStore.
+    """Implements dataflow.graph.protocols.BaseStore.
 
     Its methods are those of its parts, bound here, so that a call of one costs no other call.
     """

@@ -17,8 +17,8 @@ UNREADABLE = 3  # the status if nothing could be checked
 def command(
     data_dir: Annotated[Path, typer.Argument(help="The data directory of a stopped server.")],
     accept_loss: Annotated[bool, typer.Option(
-        "--accept-loss", help="First accept, for good, the loss of changes that are missing from the write-ahead log, "
-                              "so that the server starts again with the rest.")] = False,
+        "--accept-loss", help="First give up, for good, the changes that the write-ahead log has lost, so that the "
+                              "server starts again with the rest.")] = False,
 ) -> None:
     """Read every block of every file and of the write-ahead log, and compare every index with its table.
     Among several workers, also report misplaced rows: rows stored on a worker that does not own their key.

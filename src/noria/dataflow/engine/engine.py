@@ -1,6 +1,6 @@
 """The engine of one worker: ticks, reads and migrations of its graph. No two calls run concurrently.
 
-Keeps true: between two calls every invariant of DESIGN section 6 holds. A tick walks the graph once in
+Keeps true: between two calls every invariant in docs/design/invariants.md holds. A tick walks the graph once in
 topological order, so a read of upstream state during the tick sees states after the tick (rule R2).
 """
 

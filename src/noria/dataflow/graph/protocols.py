@@ -248,7 +248,7 @@ class BaseStore(Protocol):
         until `decide`.
 
         If a statement fails, nothing is kept; its result has the error, and the other results are empty. Until
-        `decide` no other write runs. A repeated call behaves as in `write`.
+        `decide`, writes of the same tables are refused. A repeated call behaves as in `write`.
         """
 
     def decide(self, group: str, commit: bool, epoch: int, seq: int) -> tuple[list[WriteResult], dict[str, Batch]]:

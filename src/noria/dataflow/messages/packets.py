@@ -58,9 +58,9 @@ Watermark = tuple[tuple[int, int], ...]  # (worker, tick), ascending by worker
 class Envelope:
     """A packet with its sender and position.
 
-    `epoch`: the front end's. `sender`: -1 for the front end, otherwise the worker's number. `seq`: grows by one
-    with each packet that changes data (Write, Migrate, Ingest); a resent packet has the same seq and is applied
-    once.
+    `epoch`: the front end's. `sender`: -1 for the front end, otherwise the worker's number. `seq`: from the
+    front end, the number of a change of data or program, otherwise 0; a change that is sent again has the same number
+    and is applied once. Between workers it numbers all messages.
     """
 
     epoch: int
@@ -94,8 +94,9 @@ class Prepare:
     """First phase of a two-phase commit: compute what this worker's part of a group would do, and keep it durably
     until `Decide`.
 
-    No other change may be sent before. `coordinator`: the worker whose commit decides. Answer: `Wrote`. If a
-    statement has an error, nothing is kept, and the other results are empty.
+    Until then the link sends only writes of other tables, while the coordinator is lost. `coordinator`: the worker
+    whose commit decides. Answer: `Wrote`. If a statement has an error, nothing is kept, and the other results are
+    empty.
     """
 
     statements: tuple[Statement, ...]

@@ -31,7 +31,7 @@ AGAIN_S = 0.02  # a statement that is tried by itself is tried so often
 
 
 class LockedStatements:
-    """See the module. `workers`: also runs a statement again, by `submit`."""
+    """See the module. `workers`: also runs a statement again, by `submit_unlocked`."""
 
     def __init__(self, workers: Resubmitting, epoch: int):
         self._workers, self._coordinator = workers, TransactionCoordinator(workers, f"statement {epoch}")

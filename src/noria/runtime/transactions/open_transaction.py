@@ -45,7 +45,8 @@ class Workers(Protocol):
 
 @dataclass(eq=False)
 class OpenTransaction:
-    """One transaction. `done`: by worker, the number of its requests there. `lost`: why it can only be rolled back.
+    """One transaction. `done`: by worker, the number of its requests there. `tables`: by worker, those that it may have
+    changed. `lost`: why it can only be rolled back.
     `losses`: how often each of these workers had been lost before the transaction's first request there.
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views

@@ -292,8 +292,9 @@ class TransactionCoordinator:
 
     @asynccontextmanager
     async def alone(self, tables: Sequence[str], wait_s: float, owner: Hashable = None) -> AsyncIterator[None]:
-        """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. Raises
-        SqlError 1205 after `wait_s`. `owner`: the session that does this."""
+        """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. If no
+        transaction is open now, nothing is kept: a transaction that begins meanwhile finds the tables as they are
+        then. Raises SqlError 1205 after `wait_s`. `owner`: the session that does this."""
         if not self._open or not tables:
             yield
             return

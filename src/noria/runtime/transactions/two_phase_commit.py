@@ -10,8 +10,9 @@ for each other.
 Keeps true: nothing is acknowledged before the decision is durable. A prepared part follows the coordinator's
 decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
 the coordinator before the decision was sent to it, the group is aborted (`WorkerLost`). So nothing waits for it.
-If the coordinator is lost later, its next Hello says whether it committed. Until then, the participants hold back
-writes of the group's tables.
+If the coordinator is lost later, its Write is sent again under the same number, and its store answers what it did.
+If all processes start anew, the coordinator's Hello says it. Until then, the participants hold back writes of the
+group's tables.
 """
 
 from __future__ import annotations

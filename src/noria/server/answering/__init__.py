@@ -1,12 +1,12 @@
 """Turns a statement into rows, for every front.
 
     statements  parsed statements, by text and by shape
-    kept        a bounded cache by text
+    bounded_cache  a bounded cache by text
     keys        clients' values as keys
-    shapes      operations on the rows of a lookup
+    result_finish  operations on the rows of a lookup
     reads       lookups: shared memory, else one upquery for all clients that wait
     hits        lookups of known statements from shared memory only
-    filling     the progress of views without a first state
+    first_state_progress  the progress of views without a first state
     racing      the first of several answers
     replies     encoded replies, kept while they are valid
     locks       LOCK TABLES; `followed`: the tables that only a follower writes

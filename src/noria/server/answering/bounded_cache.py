@@ -13,7 +13,8 @@ T = TypeVar("T")
 class BoundedCache(Generic[T]):
     """Caches values by text.  most: the number of entries; most_bytes: the sum of their texts' lengths, in characters.
 
-    The oldest entries are dropped first.  A text longer than 1/64 of `most_bytes` is not cached.
+    The entries that were put first are dropped first; a hit does not renew an entry.  A text longer than 1/64 of
+    `most_bytes` is not cached.
     """
 
     def __init__(self, most: int = KEPT_STATEMENTS, most_bytes: int = KEPT_TEXT_BYTES):

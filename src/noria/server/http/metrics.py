@@ -23,7 +23,7 @@ DESCRIPTIONS: dict[str, str] = {
     "cached_reply_bytes": "memory of kept replies",
     "writes_total": "write statements answered",
     "write_errors_total": "write statements refused",
-    "commits_total": "synced commits sent to the worker; one serves the writes of many clients",
+    "commits_total": "changes sent to workers, each committed and synced; one serves the writes of many clients",
     "one_shots_total": "SELECTs of the worker that were answered without a view; nothing is kept of them",
     "spark_queries_total": "SELECTs that no view can answer, computed by Spark over a snapshot",
     "connections": "MySQL clients connected",

@@ -2,7 +2,10 @@
 
     variables    system variables, and SET
     running      the running statement, and how it is stopped
-    transaction  BEGIN … COMMIT
+    transaction  BEGIN … COMMIT; transaction_reads: what it may read from views
+    locked_tables, user_locks  LOCK TABLES, GET_LOCK
+    requests     one request of a client
+    held_transactions  the sessions of transactions over HTTP
     counting     affected rows
     inspect/     SHOW, DESCRIBE, EXPLAIN, information_schema
     context      the state that the next three share

@@ -26,7 +26,7 @@ from noria.sql import commands as sql
 
 
 class LockedTables:
-    """See the module.  holder: the session's number.  variables: the session's."""
+    """See the module.  holder: the session's number."""
 
     def __init__(self, holder: int, executor: Executor, processes: Processes, running: RunningStatement,
                  service: TransactionService):
@@ -54,7 +54,7 @@ class LockedTables:
                     yield from ((table, write) for table in tables_of(view.plan))
 
     def alone(self, tables: Sequence[str], wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Wait until no transaction has changed or locked the tables, and keep others from it meanwhile."""
+        """Wait until no transaction has changed or locked the tables (`TransactionCoordinator.alone`)."""
         return self._service.coordinator.alone(tables, wait_s, self._holder)
 
     async def enter_alone(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:

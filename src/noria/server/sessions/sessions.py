@@ -1,7 +1,7 @@
 """The sessions of a server.
 
-A MySQL client has one session while it is connected.  An HTTP request, or a call of the embedded database, has its own
-session, which ends with it (`Sessions.run`).  The requests of one transaction share a session (`held`).
+A MySQL client has one session while it is connected.  A call of the embedded database has its own session, which ends
+with it (`Sessions.run`).  So has an HTTP request, but the requests of one transaction share a session (`held`).
 """
 
 from __future__ import annotations

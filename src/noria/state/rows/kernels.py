@@ -237,7 +237,7 @@ def drop_entry(A, d, e):
 # ------------------------------------------------------------------ storing rows
 @njit
 def covered_input(A, cols, i, fold, kb):
-    """True if some index has the key of input row i present, or the arena is full."""
+    """True if some index has the key of input row i present, or the state is full: it holds every key."""
     if A[FULL] == 1:
         return True
     for x in range(A[NIDX]):

@@ -1,8 +1,8 @@
 """`Table`: the rows of one stateful node with several hash indexes over them, full or partial (§4).
 
 In a partial table, each index knows which keys are *present*: their rows are complete, perhaps none.  A row is stored
-while some present key covers it (DESIGN section 4, rules R6 and R8).  Key arrays have shape (key columns, keys), in the
-index's column order.  Callers pass codes that are not folded; the table folds case-insensitive (CI) text.
+while some present key covers it (docs/design/invariants.md, rules R6 and R8).  Key arrays have shape (key columns,
+keys), in the index's column order.  Callers pass codes that are not folded; the table folds case-insensitive (CI) text.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def set_unique(table: StoredTable, wanted: TableDef,
 
 
 class RocksDefinitionCheck:
-    """Implements dataflow.protocols.DefinitionCheck.
+    """Implements dataflow.graph.protocols.DefinitionCheck.
 
     unique: the indexes that it fills; readable: raises the SqlError of a damaged table.
     """

@@ -33,7 +33,7 @@ _UNLOGGED_ROWS = 2**16  # with fewer rows, a flush takes longer than a sync of t
 
 
 class RocksIndexBuild:
-    """Implements dataflow.protocols.IndexBuild.
+    """Implements dataflow.graph.protocols.IndexBuild.
 
     readable: raises the SqlError of a damaged table; awaited: Spark's tasks make files for it.
     """

@@ -68,7 +68,7 @@ def agreeing(source: StoredTable, columns: tuple[int, ...], order: tuple[int, ..
 
 
 class RocksKeyedScan:
-    """Implements dataflow.protocols.KeyedScan."""
+    """Implements dataflow.graph.protocols.KeyedScan."""
 
     def __init__(self, engine: RocksEngine, source: StoredTable, columns: tuple[int, ...], keys: Codes):
         self._engine, self._source, self._columns = engine, source, columns

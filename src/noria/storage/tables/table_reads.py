@@ -19,7 +19,7 @@ from noria.storage.tables.open_tables import OpenTables
 
 
 class TableReads:
-    """Reads the rows of all tables, as `dataflow.protocols.BaseStore` says."""
+    """Reads the rows of all tables, as `dataflow.graph.protocols.BaseStore` says."""
 
     def __init__(self, engine: RocksEngine, tables: OpenTables):
         self._engine, self._tables = engine, tables
