@@ -44,15 +44,12 @@ class FirstStates:
     def begin(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
         """Track a view that the worker builds.  by_spark: (node, plan of its input) whose state Spark computes."""
         name = fold(view.name)
-        task = self._under_way[name] = asyncio.ensure_future(self._fill(view, by_spark))
+        task = self._under_way[name] = asyncio.ensure_future(self.fill(view, by_spark))
         task.add_done_callback(partial(self._done, name))
         self.note_request(view)
 
     async def fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
-        """Wait for the first state of a view that is not part of the program.  by_spark: as for `begin`."""
-        await self._fill(view, by_spark)
-
-    async def _fill(self, view: ViewDef, by_spark: Sequence[tuple[int, Mir]]) -> None:
+        """Wait for the first state of a view.  by_spark: as for `begin`."""
         for node, plan in by_spark:
             if self.bootstrap is None:
                 raise RuntimeError(f"view {view.name} needs a bulk replay, and nothing here can do one")

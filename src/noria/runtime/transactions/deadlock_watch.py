@@ -22,7 +22,7 @@ LOOK_S = 0.05  # between two looks for cycles that include waits at workers
 
 
 class Deadlocks:
-    """See the module.  victims: the number of waits that were ended with an error."""
+    """See the module."""
 
     def __init__(self) -> None:
         self._graph = WaitGraph()
@@ -31,7 +31,6 @@ class Deadlocks:
         self._runs: Callable[[Party], bool] = lambda party: False
         self._rows: Callable[[], Awaitable[Mapping[Party, RowWait]]] = _none
         self._end: Callable[[Party], None] = lambda party: None
-        self.victims = 0
 
     def connect(self, runs: Callable[[Party], bool], rows: Callable[[], Awaitable[Mapping[Party, RowWait]]],
                 end: Callable[[Party], None]) -> None:
@@ -69,7 +68,6 @@ class Deadlocks:
             del self._stops[party]
 
     def _stop(self, victim: Party) -> None:
-        self.victims += 1
         stop = self._stops.get(victim)
         if stop is None:
             self._end(victim)

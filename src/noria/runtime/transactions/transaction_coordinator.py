@@ -63,7 +63,6 @@ class TransactionCoordinator:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._looked: asyncio.Task[dict[Owner, list[Owner]]] | None = None
         self._look_again = 0.0
-        self.commits = self.rollbacks = 0
         self.removals = Counter[str]()  # by table: begun and ended commits that removed keys of a FOREIGN KEY
 
     def __len__(self) -> int:
@@ -429,7 +428,6 @@ class TransactionCoordinator:
         if wrote.results[0].error is not None:
             self.end(transaction)
             raise wrote.results[0].error
-        self.commits += 1
         if len(parts) == len(transaction.done) == 1:  # the worker has forgotten the transaction at its commit
             self._open.discard(transaction)
         else:
@@ -451,7 +449,6 @@ class TransactionCoordinator:
     def end(self, transaction: OpenTransaction) -> None:
         """Roll the transaction back, or forget one that has changed nothing. Later requests are answered after that."""
         if transaction in self._open:
-            self.rollbacks += bool(transaction.changed)
             self._forget(transaction)
 
     def _forget(self, transaction: OpenTransaction) -> None:

@@ -106,7 +106,7 @@ def _place(value: Any, field: Field) -> Decimal:
         precise = replace(DATETIME, scale=6)
         return Decimal(encode(_moment(value, Field(field.name, precise)), precise, NO_SYMBOLS))
     _check_number(value, field)
-    number = _number(value, field) if isinstance(value, str) else value
+    number = _number(value) if isinstance(value, str) else value
     if field.type.kind is Kind.DOUBLE:
         return Decimal(encode_double(float(number)))
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
@@ -156,8 +156,8 @@ def _comparable(value: Any, field: Field) -> Any:
         return _moment(value, field)
     _check_number(value, field)
     if kind is Kind.DOUBLE:
-        return _number(value, field) if isinstance(value, str) else float(value)
-    return _exact(_number(value, field) if isinstance(value, str) else value, field)
+        return _number(value) if isinstance(value, str) else float(value)
+    return _exact(_number(value) if isinstance(value, str) else value, field)
 
 
 def _as_stored(value: Any, field: Field) -> Any:
@@ -170,7 +170,7 @@ def _as_stored(value: Any, field: Field) -> Any:
         return NO_ROW
 
 
-def _number(text: str, field: Field) -> float | int:
+def _number(text: str) -> float | int:
     """Return the number at the beginning of a text; 0 if the text begins with none."""
     m = _PREFIX.match(text)
     if m is None:

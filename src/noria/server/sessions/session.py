@@ -379,7 +379,8 @@ class Session:
                 command = replace(command, command=self._now(command.command))
             return await reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
-            return Ok(warnings=await self._transact(command))
+            await self._transact(command)
+            return Ok()
         if isinstance(command, sql.LockTables):
             return await self._lock(command)
         before = self.variables["autocommit"]
@@ -426,16 +427,15 @@ class Session:
             raise TypeError(f"no effect is known of {type(command).__name__}")
         return ()
 
-    async def _transact(self, command: sql.Transaction) -> Sequence[Warning_]:
+    async def _transact(self, command: sql.Transaction) -> None:
         if command.what == "begin" or command.chain:
             self._locks.unlock(self.connection_id)
         try:
-            warnings = await self.transaction.run(command)
+            await self.transaction.run(command)
         finally:
             self.saw_own()
         if command.release:
             self._processes.hang_up(self.connection_id)
-        return warnings
 
     async def commit(self, once: str = "") -> None:
         """Commit the transaction.  once: as in `Write`."""

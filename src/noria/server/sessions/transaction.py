@@ -9,7 +9,7 @@ session is then outside it.  A SELECT of a transaction never shows rows of its s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -24,7 +24,7 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.dataflow.messages.packets import Own, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
-from noria.server.outcomes import EARLIEST, ResultSet, Warning_
+from noria.server.outcomes import EARLIEST, ResultSet
 from noria.server.sessions.transaction_reads import TransactionService
 from noria.sql import commands as sql
 
@@ -121,7 +121,7 @@ class SessionTransaction:
         self.next_isolation = kept.get("transaction_isolation", self.next_isolation)
 
     # ------------------------------------------------------------ statements
-    async def run(self, command: sql.Transaction) -> Sequence[Warning_]:
+    async def run(self, command: sql.Transaction) -> None:
         """Run a statement about transactions.  Raises SqlError 1213 if it was rolled back, 1305."""
         if command.what == "begin":
             await self.commit()
@@ -144,7 +144,6 @@ class SessionTransaction:
                 self._savepoints[command.name] = {} if self._parts is None else self._parts.mark()
         else:
             await self._to_savepoint(command)
-        return ()
 
     def begin_at_once(self, command: sql.Transaction) -> bool:
         """Run a BEGIN for which nothing is to be committed and no worker is asked.  False: use `run`."""

@@ -229,11 +229,6 @@ def _execution_time(name: str, value: Value) -> Kept:
     return limit, ""
 
 
-def _read_only(name: str, value: Value) -> Kept:
-    flag, _ = _flag(name, value)
-    return flag, ""
-
-
 _TOGETHER = {
     "names": ("character_set_client", "character_set_connection", "character_set_results"),
     "transaction_isolation": ("transaction_isolation", "tx_isolation"),
@@ -248,7 +243,7 @@ _CHECKS: dict[str, Callable[[str, Value], Kept]] = {
     "sql_mode": _sql_mode,
     "time_zone": _time_zone,
     "transaction_isolation": _isolation,
-    "transaction_read_only": _read_only,
+    "transaction_read_only": _flag,
     **dict.fromkeys(("character_set_client", "character_set_connection", "character_set_results",
                      "character_set_database", "character_set_server"), _charset),
     **dict.fromkeys(("collation_connection", "collation_database", "collation_server"), _collation),
