@@ -253,7 +253,7 @@ def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loss_gathers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: full states gather again."""
-    monkeypatch.setattr(Exchanges, "_gather_again", lambda self, node, worker: None)
+    monkeypatch.setattr(Exchanges, "_repair_full_state", lambda self, node, worker: None)
 
 
 def loss_forgets(monkeypatch: pytest.MonkeyPatch) -> None:

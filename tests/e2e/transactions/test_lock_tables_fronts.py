@@ -154,14 +154,14 @@ def test_a_look_up_without_a_session_waits(server: LocalServer, monkeypatch: pyt
 def test_a_look_up_that_meets_a_new_lock_begins_again(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     a, db, found = server.connect(), Database(server.embedded), list[Any]()
     assert db.view("by_v").lookup(10) == [(10, 1)]
-    many, begun, go_on = server.executor.reads.many, threading.Event(), asyncio.Event()
+    many, begun, go_on = server.executor.reads.fetch_table, threading.Event(), asyncio.Event()
 
     async def slow(*args: Any) -> Any:
         begun.set()
         await go_on.wait()
         return await many(*args)
 
-    monkeypatch.setattr(server.executor.reads, "many", slow)
+    monkeypatch.setattr(server.executor.reads, "fetch_table", slow)
     reading = threading.Thread(target=lambda: found.append(db.view("by_v").lookup(10)))
     reading.start()
     assert begun.wait(60)

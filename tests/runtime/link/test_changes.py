@@ -10,7 +10,7 @@ from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POIS
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Migrate, Migrated, Prepare, Write, Wrote
 from noria.runtime.link.changes import ChangeQueue, InFlightPacket
-from noria.runtime.link.worker_deaths import WorkerDeaths
+from noria.runtime.link.poison_requests import PoisonRequests
 from seeds import seed
 
 
@@ -74,7 +74,7 @@ def test_a_write_that_ends_workers_does_not_release_the_prepared_group() -> None
         for _ in range(POISON_DEATHS):
             flight = queue.next()
             assert flight is not None and flight.body == write(1)
-            queue.worker_died("it ended", flight.seq, WorkerDeaths())
+            queue.worker_died("it ended", flight.seq, PoisonRequests())
         assert futures[1].exception() is not None and queue.held == "g" and queue.next() is None
 
     asyncio.run(test())
@@ -105,7 +105,7 @@ def test_random_deaths_lose_and_double_nothing() -> None:
                     for flight in inbox[: rng.randrange(len(inbox) + 1)]:  # committed, not answered
                         apply(applied, flight)
                     inbox.clear()
-                    queue.worker_died("test", None, WorkerDeaths())
+                    queue.worker_died("test", None, PoisonRequests())
                 elif inbox:
                     flight = inbox.pop(0)
                     apply(applied, flight)

@@ -250,19 +250,19 @@ def in_memory(beside: Beside) -> None:
                 local = reads.local(view, key, True)
                 assert local is not None and sorted(local.rows, key=repr) == expected
             expected = shown(beside.at_one(Read(0, view.name, there)))
-            assert shown(Rows(0, await reads.fetch_several(view, there, False))) == expected
-            several = reads.several(view, there, False)
+            assert shown(Rows(0, await reads.fetch_keys(view, there, False))) == expected
+            several = reads.local_keys(view, there, False)
             assert several is not None and shown(Rows(0, several)) == expected
             none = pa.table({f"key{i}": pa.array([], arrow_type(f.type)) for i, f in enumerate(view.key_fields)})
             for front in (reads, ViewLookups(Link(), nowhere, 0)):
-                assert (await front.many(view, none if view.key else pa.table({"": pa.nulls(0)}))).num_rows == 0
+                assert (await front.fetch_table(view, none if view.key else pa.table({"": pa.nulls(0)}))).num_rows == 0
             if view.key:
                 table = arrow_keys(view, keys)
                 beside.step(beside.rng.randrange(WORKERS), [Envelope(1, -1, 0, packets.Evict(0, None))])
                 beside.rest()
                 expected = shown(beside.at_one(Read(0, view.name, keys)))
                 for _ in range(2):
-                    assert shown(Rows(0, await reads.many(view, table))) == expected
+                    assert shown(Rows(0, await reads.fetch_table(view, table))) == expected
 
     asyncio.run(compare())
 

@@ -21,7 +21,7 @@ class Connection:
     def sql(self, text: str, *values: Any) -> Any:
         async def run() -> Any:
             outcomes = await complete(self.session, text, list(values))
-            await self.session.see_own()
+            await self.session.wait_for_own_writes()
             return outcomes[-1]
 
         return self._run(run())

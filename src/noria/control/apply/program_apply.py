@@ -258,16 +258,16 @@ class ProgramApply:
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.report_step("changing the program")
-                parting = self._readers.parting(self._going(t), [v.view for v in t.views if not v.unread])
+                parting = self._readers.plan_removal(self._going(t), [v.view for v in t.views if not v.unread])
                 with with_text(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
                     steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
                     reply = await self._sender.with_room(steps, recipe, True)
                 self._become(t, adhoc, parting)
-                self._readers.yielded(reply)
+                self._readers.record_dropped_readers(reply)
                 run.changed = True
                 self._catalog.explanations.update((fold(new[name].view.name), without_numbers(text))
                                                   for name, text in explained.items())
-                self._readers.planned(reply)
+                self._readers.start_first_states(reply)
         except BaseException:
             if new:
                 self._sender.unawaited(map(packets.DropView, new))
@@ -320,8 +320,8 @@ class ProgramApply:
                 *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
                 *(published(v.view) for v in t.views if not v.early and not v.unread),
                 *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
-                *(s for v in t.views if not v.unread for s in self._readers.yielding(v.view) if fold(s.view) not in
-                  self._going(t)),
+                *(s for v in t.views if not v.unread for s in self._readers.drop_unused_readers(v.view)
+                  if fold(s.view) not in self._going(t)),
                 *(packets.DropTable(self._catalog.table_defs[fold(n)].name) for n in t.difference.tables_dropped))
 
     def _recipe_of(self, t: TargetProgram, parting: ViewRemoval) -> tuple[str, ...]:
@@ -332,7 +332,7 @@ class ProgramApply:
         """Update the catalog to what the worker has acknowledged."""
         for name in adhoc:
             self._catalog.forget(name)
-        self._readers.parted(parting, self._going(t))
+        self._readers.record_removal(parting, self._going(t))
         for table in (*t.created, *(a.table for a in t.altered)):
             self._catalog.table_defs[fold(table.name)] = table
             self._catalog.last_table_id = max(self._catalog.last_table_id, table.table_id)

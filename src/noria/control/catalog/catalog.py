@@ -67,7 +67,7 @@ class NamedRelations:
 class UnfilledViews(Protocol):
     """The views without a first state, as the catalog needs them."""
 
-    def wait_for(self, view: ViewDef) -> bool: ...
+    def is_unfilled(self, view: ViewDef) -> bool: ...
 
     def forget(self, name: str) -> None: ...
 
@@ -232,7 +232,7 @@ class ProgramCatalog(NamedRelations):
 
     def is_filled(self, view: ViewDef) -> bool:
         """True if the view has its first state."""
-        return not self._filling.wait_for(view)
+        return not self._filling.is_unfilled(view)
 
     def readerless(self, wanted: ViewDef) -> ViewDef | None:
         """A named view without a reader that would hold the wanted rows; `wanted` itself if it is one.

@@ -83,18 +83,18 @@ class DatabaseChanges:
         self._refuse_if_used(database, tables, views)
         adhoc = catalog.adhoc_over(tables)
         feeds = [n for n in views if catalog.view_defs[n].feed]
-        parting = self._readers.parting(views)
+        parting = self._readers.plan_removal(views)
         databases = catalog.databases.without(database)
         recipe = catalog.recipe((*views, *placeholders), read=parting.read, databases=databases)
         steps = (*parting.steps, *(packets.DropTable(catalog.table_defs[n].name) for n in tables))
         reply = await self._sender.with_room(steps, recipe, True, crowding=adhoc)
-        self._readers.parted(parting, views)
+        self._readers.record_removal(parting, views)
         for name in tables:
             catalog.table_defs.pop(name, None)
         catalog.forget_placeholders(placeholders)
         catalog.databases = databases
         catalog.version += 1
-        self._readers.planned(reply)
+        self._readers.start_first_states(reply)
         for name in feeds:
             self._views.on_feed_dropped(name)
         return ChangeResult((), len(tables) + len(views) + len(placeholders))

@@ -112,7 +112,7 @@ class Recovery:
         async for reply in brought_back(self._sender.link, views, self._catalog.recipe()):
             for name, why in reply.failed:
                 self._catalog.leave_out(fold(name), why)
-            self._readers.planned(reply)
+            self._readers.start_first_states(reply)
 
     def _parse_recipe(self, text: str, as_of: int) -> Iterator[commands.CreateView]:
         for command in parse(text, HistoricalCatalog(self._catalog, as_of)):

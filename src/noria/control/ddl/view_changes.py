@@ -53,21 +53,21 @@ class ViewChanges:
         view, name = catalog.numbered(command.view), fold(command.view.name)
         used, as_of = self._checked(command), catalog.schema
         old = [name] if name in catalog.view_defs else []
-        parting, begins = readers.parting(old, (view,)), readers.beginning(view, command.materialized)
+        parting, begins = readers.plan_removal(old, (view,)), readers.plan_addition(view, command.materialized)
         recipe = catalog.recipe([name], command.text, begins.readerless, parting.read)
-        steps = (*parting.steps, begins.step, *(() if begins.readerless else readers.yielding(view)))
+        steps = (*parting.steps, begins.step, *(() if begins.readerless else readers.drop_unused_readers(view)))
         make = isinstance(begins.step, packets.AddView)
         with self._sender.making([begins.view]):
             reply = await (self._sender.with_room(steps, recipe, True) if make else self._sender.migrate(steps, recipe))
-        readers.parted(parting, old)
+        readers.record_removal(parting, old)
         catalog.placeholder_defs.pop(name, None)
         catalog.remember(begins.view, used, command.text, as_of, begins.readerless)
         if begins.adopted is not None:
             catalog.gain_reader(begins.view, begins.adopted)
             catalog.forget(fold(begins.adopted.name))
-        readers.yielded(reply)
+        readers.record_dropped_readers(reply)
         catalog.version += 1
-        readers.planned(reply)
+        readers.start_first_states(reply)
 
     async def _take_back(self, view: ViewDef, why: BaseException) -> None:
         """Drop a new view that has no first state."""
@@ -114,16 +114,16 @@ class ViewChanges:
             async with sender.lock:
                 used, as_of = self._checked(command), catalog.schema
                 old = [name] if name in catalog.view_defs else []
-                parting = readers.parting(old, (view,))
-                steps = (*parting.steps, packets.RenameView(new.name, view.name), *readers.yielding(view))
+                parting = readers.plan_removal(old, (view,))
+                steps = (*parting.steps, packets.RenameView(new.name, view.name), *readers.drop_unused_readers(view))
                 with sender.making([view]):
                     changed = await sender.migrate(steps, catalog.recipe(old, command.text, False, parting.read))
-                readers.parted(parting, old)
+                readers.record_removal(parting, old)
                 catalog.remember(view, used, command.text, as_of)
-                readers.yielded(changed)
+                readers.record_dropped_readers(changed)
                 catalog.version += 1
                 catalog.explanations.update((name, without_numbers(text)) for _, text in reply.explain)
-                readers.planned(changed)
+                readers.start_first_states(changed)
         except BaseException:
             sender.unawaited((packets.DropView(new.name),))
             raise
@@ -145,13 +145,13 @@ class ViewChanges:
         self._refuse_of_another_kind(gone, command.feeds)
         self._refuse_if_used(gone, "drop")
         if known:
-            parting = self._readers.parting(gone)
+            parting = self._readers.plan_removal(gone)
             recipe = catalog.recipe((*gone, *placeholders), read=parting.read)
             reply = await (self._sender.with_room(parting.steps, recipe, True) if parting.orphans else
                            self._sender.migrate(parting.steps, recipe))
-            self._readers.parted(parting, gone)
+            self._readers.record_removal(parting, gone)
             catalog.version += 1
-            self._readers.planned(reply)
+            self._readers.start_first_states(reply)
             for name in gone if command.feeds else ():
                 self.on_feed_dropped(name)
         elif placeholders:

@@ -73,7 +73,7 @@ class AdHocViews:
     def once(self, wanted: ViewDef) -> bool:
         """True if a one-shot should answer this SELECT, not a view's reader; may start to make a view for it."""
         reader = self._catalog.match(wanted)
-        if reader is not None and not self._first_states.wait_for(reader):
+        if reader is not None and not self._first_states.is_unfilled(reader):
             return False
         if reader is not None:
             self._first_states.note_request(reader)
@@ -182,7 +182,7 @@ class AdHocViews:
             reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
             self._catalog.remember(view, set())
             self._above = {v.name: self._above.get(v.name, 0) for v in self._catalog.adhoc()} | {view.name: rows}
-            self._readers.planned(reply)
+            self._readers.start_first_states(reply)
             return view
 
     async def _migrate_adhoc(self, wanted: ViewDef, add: packets.AddView, crowding: Sequence[str]) -> packets.Migrated:

@@ -77,7 +77,7 @@ class FirstStates:
         if task is not None:
             task.cancel()
 
-    def wait_for(self, view: ViewDef) -> bool:
+    def is_unfilled(self, view: ViewDef) -> bool:
         """True if the view has no first state yet."""
         return fold(view.name) in self._under_way
 

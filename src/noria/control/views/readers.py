@@ -102,7 +102,7 @@ class ViewReaders:
             if name not in self._catalog.view_defs:  # a worker that started meanwhile could not parse it
                 return
             self._catalog.gain_reader(view)
-            self.planned(reply)
+            self.start_first_states(reply)
             self._sender.unawaited((), durable=True)
         await self.wait_filled(name, self._as_unread)
 
@@ -128,7 +128,7 @@ class ViewReaders:
                 raise
 
     # ------------------------------------------------------------ new and dropped views
-    def beginning(self, view: ViewDef, at_once: bool) -> ViewAddition:
+    def plan_addition(self, view: ViewDef, at_once: bool) -> ViewAddition:
         """The first step of a new view.  at_once: make its reader now, whether it is read or not."""
         add = published(view)
         if view.internal:
@@ -147,36 +147,37 @@ class ViewReaders:
         """Other views whose readers have exactly this one's rows: named ones, then ad-hoc ones with a first state."""
         found = [v for v in self._catalog.holding(view)
                  if fold(v.name) not in self._catalog.unread and fold(v.name) != fold(view.name)
-                 and not (v.adhoc and self._first_states.wait_for(v))]
+                 and not (v.adhoc and self._first_states.is_unfilled(v))]
         return sorted(found, key=lambda v: v.adhoc)
 
     def is_held(self, view: ViewDef) -> bool:
         """True if the reader of another named view has its rows."""
         return self._catalog.lender(view, named=True) is not None or any(not v.adhoc for v in self._donors(view))
 
-    def yielding(self, view: ViewDef) -> tuple[packets.DropView, ...]:
+    def drop_unused_readers(self, view: ViewDef) -> tuple[packets.DropView, ...]:
         """Steps that drop the readers that no key was read from and a new view can replace."""
         return tuple(packets.DropView(v.name, idle=True) for n, v in self._catalog.view_defs.items()
                      if v.key and not v.internal and n not in self._catalog.unread and n != fold(view.name)
                      and reading(view, v) is not None)
 
-    def parting(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> ViewRemoval:
+    def plan_removal(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> ViewRemoval:
         """The steps that drop these views, or pass their readers to others.  coming: new views."""
         steps: list[packets.MigrationStep] = []
         heirs: dict[str, str] = {}
         for name in gone:
             view = self._catalog.view_defs[name]
-            heir = self._heir(view, {*gone, *heirs.values()})
+            heir = self._successor(view, {*gone, *heirs.values()})
             if heir is None:
                 steps.append(packets.DropView(view.name))
             else:
                 steps.append(packets.RenameView(view.name, heir.name))
                 heirs[name] = fold(heir.name)
-        orphans = self._orphans(gone, {*heirs.values()}, coming)
+        orphans = self._views_without_reader(gone, {*heirs.values()}, coming)
         steps += [published(self._catalog.view_defs[n]) for n in orphans]
         return ViewRemoval(tuple(steps), heirs, orphans)
 
-    def _orphans(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]) -> tuple[str, ...]:
+    def _views_without_reader(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]
+                              ) -> tuple[str, ...]:
         """Views with a key that were read through dropped views, and can be read through no other."""
         there = {n for n in self._catalog.view_defs if n not in self._catalog.unread and n not in gone} | {*heirs}
         found: list[str] = []
@@ -189,9 +190,9 @@ class ViewReaders:
                 found.append(name)
         return tuple(found)
 
-    def _heir(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
+    def _successor(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
         """A view without a reader whose rows this view's reader has, and no other named view's."""
-        if view.internal or fold(view.name) in self._catalog.unread or self._first_states.wait_for(view):
+        if view.internal or fold(view.name) in self._catalog.unread or self._first_states.is_unfilled(view):
             return None
         for name, other in self._catalog.view_defs.items():
             if name in self._catalog.unread and name not in but:
@@ -200,14 +201,14 @@ class ViewReaders:
                     return other
         return None
 
-    def yielded(self, reply: packets.Migrated) -> None:
+    def record_dropped_readers(self, reply: packets.Migrated) -> None:
         """Record the views whose unused readers were dropped because they are read through another one now."""
         for name in map(fold, reply.yielded):
             if name in self._catalog.view_defs and name not in self._catalog.unread:
                 self._first_states.forget(name)
                 self._catalog.lose_reader(name)
 
-    def parted(self, parting: ViewRemoval, gone: Collection[str]) -> None:
+    def record_removal(self, parting: ViewRemoval, gone: Collection[str]) -> None:
         """Update the catalog after these views were dropped on the worker."""
         for name, heir in parting.heirs.items():
             if name in self._catalog.view_defs and heir in self._catalog.unread:  # else a new worker has done it
@@ -218,7 +219,7 @@ class ViewReaders:
         for name in gone:
             self._catalog.forget(name)
 
-    def planned(self, reply: packets.Migrated) -> None:
+    def start_first_states(self, reply: packets.Migrated) -> None:
         """Keep the explanations, and start to build first states, or to compute them by Spark, in the background."""
         catalog = self._catalog
         catalog.explanations.update((fold(name), text) for name, text in reply.explain)

@@ -185,7 +185,7 @@ class Backfills:
         """Build a full state that will replace the present state of n."""
         if n.op.remote and self.engine.shards is not None:
             self.state(BackfillReceiver(n, indexes))
-            self.engine.shards.gather_all(n)
+            self.engine.shards.gather_full_state(n)
         else:
             self.state(Promotion(n, indexes))
 

@@ -16,7 +16,7 @@ FIRST_ROWS = 16  # of a slice: each row may match many; later slices have as man
 class RemoteSources(RemoteEvictions, Protocol):
     """The other workers, which send the rows of full exchanges."""
 
-    def gather_all(self, node: Node) -> None:
+    def gather_full_state(self, node: Node) -> None:
         """Request all rows of an exchange."""
 
 

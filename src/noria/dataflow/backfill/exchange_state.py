@@ -75,7 +75,7 @@ class BackfillSender(ScanBackfill):
 
 class BackfillReceiver(Backfill):
     """The full state of an exchange: the rows of all workers that this one owns, requested by
-    `Exchanges.gather_all`.
+    `Exchanges.gather_full_state`.
 
     `indexes`: those of a state that will replace the state in use; None if there is none.
     """

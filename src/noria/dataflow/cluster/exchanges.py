@@ -149,7 +149,7 @@ class Exchanges:
         if waits:
             raise RemoteRowsNeeded(tuple(waits))
 
-    def gather_all(self, node: Node) -> None:
+    def gather_full_state(self, node: Node) -> None:
         """Request all rows of an exchange that this worker owns, for its first full state; calls `Backfills.gathered`
         at the end."""
         for g in [g for g in self._gathers.of(node, ()) if not g.lost]:
@@ -157,11 +157,11 @@ class Exchanges:
         self._engine.builds.restart_gathering(node)
         self._begin(node, (), NO_KEY)
 
-    def gather_anew(self, node: Node) -> None:
-        """`gather_all` for an exchange whose full state was dropped; gatherings that would have updated it end."""
+    def restart_full_state(self, node: Node) -> None:
+        """`gather_full_state` for an exchange whose full state was dropped; ends gatherings that would update it."""
         for g in [g for g in self._gathers.of(node, ()) if g.lost]:
             self._abandon(g)
-        self.gather_all(node)
+        self.gather_full_state(node)
 
     def _begin(self, node: Node, cols: Columns, keys: Codes) -> Gather:
         requested = self._workers_of(node, cols, keys)
@@ -402,15 +402,15 @@ class Exchanges:
 
     def report_broken(self, raised: set[Node]) -> None:
         """After operators of this worker raised in a tick: all workers gather their output again."""
-        self._gathered_again([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
+        self._request_repair([n for n in self._engine.graph.nodes if n.op.remote and n not in raised
                               and not raised.isdisjoint(ancestors(n))])
 
     def recreated(self, nodes: set[Node]) -> None:
         """Gather again what derives from nodes that were removed and added again, empty: they missed writes."""
         exchanges = [n for n in self._engine.graph.nodes if n.op.remote]
-        self._gathered_again([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
+        self._request_repair([n for n in exchanges if not nodes.isdisjoint(ancestors(n))])
 
-    def _gathered_again(self, stale: list[Node]) -> None:
+    def _request_repair(self, stale: list[Node]) -> None:
         """Let all workers gather this worker's rows of these exchanges again."""
         for w in range(self.workers) if stale else ():
             if w != self.worker:
@@ -435,7 +435,7 @@ class Exchanges:
                           if request.worker != worker or request.gather.node not in stale}
         for g in [g for g in self._gathers if worker in g.requested and g.node in stale]:
             if not g.cols and not g.lost:
-                self.gather_all(g.node)
+                self.gather_full_state(g.node)
                 continue
             g.answered[worker][:] = False
             g.received[worker] = []
@@ -444,7 +444,7 @@ class Exchanges:
             self._request_again(g, worker, g.requested[worker])
         for n in exchanges:
             if n.full and n.live and not n.inert:
-                self._gather_again(n, worker)
+                self._repair_full_state(n, worker)
             elif not n.full:
                 for cols in n.indexes:
                     self._evict_from(worker, n, cols)
@@ -455,7 +455,7 @@ class Exchanges:
         """Whether no full state lacks rows of a worker that was lost or loaded rows."""
         return not any(g.lost for g in self._gathers.of_all_rows())
 
-    def _gather_again(self, node: Node, worker: int) -> None:
+    def _repair_full_state(self, node: Node, worker: int) -> None:
         if self._stale_of(worker, node) or worker not in self._workers_of(node, (), NO_KEY):
             return
         self._begin(node, (), NO_KEY).lost.add(worker)

@@ -390,7 +390,7 @@ class Engine:
         if node.op.remote and self.shards is not None:
             node.inert = True
             self.builds.state(BackfillReceiver(node))
-            self.shards.gather_anew(node)
+            self.shards.restart_full_state(node)
             return
         if in_use:
             self.builds.finish_indexes(node)

@@ -10,7 +10,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import WriteResult
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
-from noria.dataflow.messages.well_formed import wrong
+from noria.dataflow.messages.well_formed import malformed_reason
 
 
 def number_of(e: Envelope) -> int:
@@ -41,7 +41,7 @@ def runs(envelopes: Sequence[Envelope]) -> Iterator[list[Envelope]]:
         at, body = numbered[0], numbered[1].body
         if isinstance(body, packets.PeerPacket):
             return packets.PeerPacket
-        return body.view if isinstance(body, packets.Read) and not wrong(body) else at
+        return body.view if isinstance(body, packets.Read) and not malformed_reason(body) else at
 
     if len(envelopes) == 1:
         yield [*envelopes]

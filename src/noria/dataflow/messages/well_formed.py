@@ -1,6 +1,6 @@
 """Checks a packet before a worker handles it: the types and bounds of the fields on which the handler relies.
 
-Call `wrong`; an empty result means that the packet is good.
+Call `malformed_reason`; an empty result means that the packet is good.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FIELDS = {packet: attrgetter(*needs) for packet, needs in _NEEDS.items()}  # re
 _MOST = 2**62  # of any number in these fields
 
 
-def wrong(body: Any) -> str:
+def malformed_reason(body: Any) -> str:
     """What is wrong with a packet's fields; empty for a good packet. No front end sends a bad one, so it shows
     that the sender is broken."""
     packet = type(body)
@@ -72,6 +72,6 @@ def wrong(body: Any) -> str:
         if (kind not in types and not isinstance(value, types)) or (
                 int in types and value is not None and not 0 <= value < _MOST):
             return f"{packet.__name__}.{name} is no {' or '.join(t.__name__ for t in types)} of a packet"
-        if kind in _NEEDS and (why := wrong(value)):
+        if kind in _NEEDS and (why := malformed_reason(value)):
             return why
     return ""

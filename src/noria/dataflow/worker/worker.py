@@ -39,7 +39,7 @@ from noria.dataflow.inspect import export, render
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.envelopes import error_reply, number_of, runs
 from noria.dataflow.messages.packets import Envelope
-from noria.dataflow.messages.well_formed import wrong
+from noria.dataflow.messages.well_formed import malformed_reason
 from noria.dataflow.worker import loads, refill, saving
 from noria.dataflow.worker.changes import GraphPlanner, ProgramChanges
 from noria.dataflow.worker.commits import Commits, TickFailed
@@ -286,7 +286,7 @@ class Worker:
     # -------------------------------------------------------------- requests
     def _answered(self, e: Envelope, run: Callable[[], packets.Packet | None] | None = None) -> packets.Packet | None:
         """The reply, or None if it follows later. `run`: continues the request instead of starting it."""
-        if why := wrong(e.body):
+        if why := malformed_reason(e.body):
             return error_reply(e, SqlError(*UNKNOWN_ERROR, why))
         number = number_of(e)
         if type(e.body) in _READS and self.environment.cancelled(number):

@@ -44,7 +44,7 @@ from noria.dataflow.messages.packets import (
     Wrote,
 )
 from noria.runtime.link.locked_writes import met_lock
-from noria.runtime.link.worker_deaths import WorkerDeaths, poisoned_error
+from noria.runtime.link.poison_requests import PoisonRequests, poisoned_error
 from noria.runtime.link.written import tables_of_change
 
 _MOST_PASSED = 1_000  # changes searched for one that may pass them
@@ -286,7 +286,7 @@ class ChangeQueue:
         self._answered()
         return True
 
-    def worker_died(self, why: str, at: int | None, blame: WorkerDeaths) -> None:
+    def worker_died(self, why: str, at: int | None, blame: PoisonRequests) -> None:
         """Send the changes in flight again, except one that has ended POISON_DEATHS workers. `at`: the number of
         the request that the worker executed; None: unknown."""
         sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
@@ -366,7 +366,7 @@ class PendingReplies:
     """Delivers replies to their callers: of changes, of questions, and of the one Migrate of a recovery."""
 
     changes: ChangeQueue = field(default_factory=ChangeQueue)
-    blame: WorkerDeaths = field(default_factory=WorkerDeaths)
+    blame: PoisonRequests = field(default_factory=PoisonRequests)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
     _last_request: int = FIRST_REQUEST
     _recovery: asyncio.Future[Any] | None = None

@@ -92,7 +92,7 @@ class Executor:
         view = compiled.view
         assert view is not None
         reader = self.reader_of(compiled, view)
-        if reader is None or self.program.first_states.wait_for(reader):
+        if reader is None or self.program.first_states.is_unfilled(reader):
             return self.select_bound(compiled.select(values), set_state)
         if not compiled.one_key:
             return self._look_up(reader, compiled.select(values), set_state)
@@ -154,7 +154,7 @@ class Executor:
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
             between = range_of(first, reader.key_fields[0])
-            rows = None if between is None else self.reads.dense(reader, *between, through)
+            rows = None if between is None else self.reads.local_range(reader, *between, through)
             if rows is not None:
                 self.selects += 1
                 return ResultSet(shape.shown, shape.rows_of(rows))
@@ -167,7 +167,7 @@ class Executor:
             return self._unlike(e, select, set_state)
         if through is not None:
             keys, through = through.of(keys)
-        found = self.reads.several(reader, keys, nulls, through)
+        found = self.reads.local_keys(reader, keys, nulls, through)
         if found is None:
             return self._or_by_spark(partial(self._fetched_several, reader, through, shape, keys, nulls), reader,
                                      lambda: select, set_state)
@@ -209,7 +209,7 @@ class Executor:
         if not (compiled.direct and compiled.one_key) or view is None or compiled.version != self._catalog.version:
             return None
         reader = self.reader_of(compiled, view)
-        if reader is None or (reader.adhoc and program.first_states.wait_for(reader)):
+        if reader is None or (reader.adhoc and program.first_states.is_unfilled(reader)):
             return None
         routes = self._link.routes
         route = routes.route_of(reader.name) if routes.workers > 1 else None
@@ -235,7 +235,7 @@ class Executor:
     async def _fetched_several(self, reader: ViewDef, through: ReadThrough | None, shape: ResultFinish,
                                keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
         await self._there(reader)
-        return await shape.result_of(await self.reads.fetch_several(reader, keys, nulls, through))
+        return await shape.result_of(await self.reads.fetch_keys(reader, keys, nulls, through))
 
     async def _fetched_between(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
                                between: tuple[int, int] | None) -> ResultSet:
@@ -243,11 +243,11 @@ class Executor:
         await self._there(reader)
         if between is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(view.plan.fields)))
-        return await shape.result_of(*await self.reads.between(reader, *between, first_of(view), through))
+        return await shape.result_of(*await self.reads.fetch_range(reader, *between, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
         """Wait for the first state.  If Spark can answer instead of an ad-hoc view, raise SqlError 3024 soon."""
-        if not self.program.first_states.wait_for(reader):
+        if not self.program.first_states.is_unfilled(reader):
             return
         hold_s = self.program.patience_s(reader) if reader.adhoc and self._bulk is not None else None
         try:
@@ -259,7 +259,7 @@ class Executor:
                            select: Callable[[], sql.Select], set_state: SetState) -> ResultSet:
         """Answer by the worker.  If that takes too long for an ad-hoc view, Spark answers instead.  If the view is
         still being filled, both run, and the first answer counts."""
-        fills = not reader.adhoc and self.program.first_states.wait_for(reader)
+        fills = not reader.adhoc and self.program.first_states.is_unfilled(reader)
         set_state(waits_for(reader.name) if fills else "waiting for the worker")
         try:
             return await fetch()
@@ -267,7 +267,7 @@ class Executor:
             if e.code != QUERY_TIMEOUT.number or not reader.adhoc or self._bulk is None:
                 raise
             batch = sql.as_batch(wanted := select(), "its rows take the worker too long to derive")
-            filling = self.program.first_states.wait_for(reader)
+            filling = self.program.first_states.is_unfilled(reader)
             with self.program.first_states.wanted(reader):
                 by_spark = self._by_spark(batch, wanted.view, set_state)
                 return await (first_answer(by_spark, self._when_there(reader, fetch)) if filling else by_spark)
@@ -333,7 +333,7 @@ class Executor:
             through = reading(reader, view)
             if not ResultFinish.of(view).changes_rows and (through is None or through.same_key):
                 self.selects += keys.num_rows
-                return as_named(view, await self.reads.many(reader, keys, through))
+                return as_named(view, await self.reads.fetch_table(reader, keys, through))
         ordinals: list[int] = []
         rows: list[Any] = []
         for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else

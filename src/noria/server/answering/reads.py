@@ -350,8 +350,8 @@ class ViewLookups:
             known = self._shown[id(view)] = view, published(kept_top(view)).view
         return known[1]
 
-    def several(self, view: ViewDef, keys: list[Key], nulls: bool,
-                through: ReadThrough | None = None) -> pa.Table | None:
+    def local_keys(self, view: ViewDef, keys: list[Key], nulls: bool,
+                   through: ReadThrough | None = None) -> pa.Table | None:
         """Return the rows of several keys from shared memory, as of one moment of each worker.  None if one is missing.
         nulls: a None in a key matches NULL; else it matches nothing."""
         looked = self._look(view, keys, nulls, through)
@@ -362,8 +362,8 @@ class ViewLookups:
         self._hits_of[view.name] += len(keys)
         return found
 
-    def dense(self, view: ViewDef, low: int, high: int, through: ReadThrough | None = None, tick: int | None = None,
-              counts: bool = True) -> pa.Table | None:
+    def local_range(self, view: ViewDef, low: int, high: int, through: ReadThrough | None = None,
+                    tick: int | None = None, counts: bool = True) -> pa.Table | None:
         """Return the rows of a range of few codes from the shared memory of the only worker.  None if one is missing.
         tick: the rows at the end of this earlier tick; then also None if one may have changed since."""
         attached = self.attached(view, 0) if self._alone and high - low < DENSE_KEYS else None
@@ -381,7 +381,7 @@ class ViewLookups:
         self._hits_of[view.name] += counts
         return found
 
-    def among(self, view: ViewDef, keys: list[Key]) -> Looked | None:
+    def present_keys(self, view: ViewDef, keys: list[Key]) -> Looked | None:
         """Return the rows of the present keys, and the mask of missing keys.  None if the view is not mapped."""
         looked = self._look(view, keys, False, None)
         if looked is not None:
@@ -419,15 +419,15 @@ class ViewLookups:
             return None
         return found if attached.definition == view.definition else None
 
-    async def fetch_several(self, view: ViewDef, keys: list[Key], nulls: bool, through: ReadThrough | None = None
-                            ) -> pa.Table:
-        """As `several`, but from the workers, which fill missing keys."""
+    async def fetch_keys(self, view: ViewDef, keys: list[Key], nulls: bool, through: ReadThrough | None = None
+                         ) -> pa.Table:
+        """As `local_keys`, but from the workers, which fill missing keys."""
         self.upqueries += 1
         self._worker_reads_of[view.name] += len(keys)
         return chosen(await self._rows(view, keys, nulls), through)
 
-    async def between(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
-                      through: ReadThrough | None = None) -> ManyRows:
+    async def fetch_range(self, view: ViewDef, low: int, high: int, first: tuple[int, bool] | None,
+                          through: ReadThrough | None = None) -> ManyRows:
         """Return the rows whose key is a code from low to high.  They come from the workers, which know all keys.
 
         first: (rows, descending): so many rows of the least keys (True: of the greatest) are enough.
@@ -440,7 +440,7 @@ class ViewLookups:
         lease = self.room.lease()
         return ManyRows(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)
 
-    async def many(self, view: ViewDef, keys: pa.Table, through: ReadThrough | None = None) -> pa.Table:
+    async def fetch_table(self, view: ViewDef, keys: pa.Table, through: ReadThrough | None = None) -> pa.Table:
         """Return the visible columns of the rows of many keys, and `__key`, the ordinal of each row's key.  Present
         keys are read from shared memory, the others from the workers."""
         typed = typed_keys(keys, view.key_fields)

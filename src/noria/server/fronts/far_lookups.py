@@ -98,7 +98,7 @@ def _looked(reads: ViewLookups, view: ViewDef | None, definition: int,
         return [None] * len(keys)
     if len(keys) >= FEW:
         try:
-            found = reads.among(view, list(keys))
+            found = reads.present_keys(view, list(keys))
         except SqlError:  # an error of one key: the session reports it
             found = None
         if found is not None and found[0].num_rows <= OFF_LOOP_ROWS:

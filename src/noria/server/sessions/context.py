@@ -52,7 +52,7 @@ class SessionContext(Protocol):
     async def commit(self, once: str = "") -> None:
         """Commit the transaction."""
 
-    def saw_own(self) -> None:
+    def collect_own_writes(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
 
 

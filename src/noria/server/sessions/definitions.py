@@ -50,7 +50,7 @@ async def _defined(session: SessionContext, command: sql.Command) -> ChangeResul
     wait_s, tables = float(session.variables["lock_wait_timeout"]), _tables_changed(session, command)
     session.running.set_state("Waiting for table metadata lock")
     async with AsyncExitStack() as stack:
-        await session.locked.enter_alone(stack, tables, wait_s)
+        await session.locked.enter_exclusive(stack, tables, wait_s)
         session.running.set_state("")
         if isinstance(command, sql.AlterTable):
             await stack.aclose()

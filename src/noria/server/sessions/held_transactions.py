@@ -105,7 +105,7 @@ class HeldTransactions:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
                 return outcomes, caller.token
-            await session.see_own()  # the client's next request has another session, which would not wait
+            await session.wait_for_own_writes()  # the client's next request has another session, which would not wait
             return outcomes, None
 
     async def _run_first(self, caller: Caller, text: str, parameters: Sequence[Any], found_rows: bool
@@ -119,7 +119,7 @@ class HeldTransactions:
                 token = self._hold(session, caller.user)
             else:
                 check_kept(session, outcomes, database)
-                await session.see_own()
+                await session.wait_for_own_writes()
             return outcomes, token
         finally:
             if token is None:
@@ -136,7 +136,7 @@ class HeldTransactions:
         session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", False))
         try:
             affected = await self._inserted(session, table, rows, on_duplicate)
-            await session.see_own()
+            await session.wait_for_own_writes()
             return affected
         finally:
             session.close()

@@ -57,7 +57,7 @@ class LockedTables:
         """Wait until no transaction has changed or locked the tables (`TransactionCoordinator.alone`)."""
         return self._service.coordinator.alone(tables, wait_s, self._holder)
 
-    async def enter_alone(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:
+    async def enter_exclusive(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:
         """Enter `alone` when the transactions have ended, too, that have read the tables by now.  While only these are
         waited for, others may write."""
         loop = asyncio.get_running_loop()

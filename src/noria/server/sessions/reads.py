@@ -29,7 +29,7 @@ async def within(session: SessionContext, compiled: CachedStatement, values: Seq
     """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
     assert compiled.view is not None, "a SELECT that is answered directly has a view"
     await session.locked.admit_read_of(compiled.view, session.transaction, session.variables)
-    await see_own(session)
+    await wait_for_own_writes(session)
     found = await limited(session, _bound(session, compiled.select(values), compiled, values))
     session.warnings = found.warnings
     return found
@@ -63,12 +63,12 @@ async def _how_far(session: SessionContext, view: str) -> str:
 async def select_after_own(session: SessionContext, compiled: CachedStatement, values: Sequence[Any],
                            view: str, worker: int | None) -> ResultSet:
     """Run a SELECT after the view's worker has this session's own writes."""
-    await see_own(session, view, worker)
+    await wait_for_own_writes(session, view, worker)
     answer = session.executor.select(compiled, values, session.client.keeps, session.running.set_state)
     return answer if isinstance(answer, ResultSet) else await answer
 
 
-async def see_own(session: SessionContext, view: str = "", worker: int | None = None) -> None:
+async def wait_for_own_writes(session: SessionContext, view: str = "", worker: int | None = None) -> None:
     """Wait until the view on this worker has this session's writes.  Default: all views on all workers."""
     unseen = session.unseen
     if not unseen:
@@ -82,7 +82,7 @@ async def see_own(session: SessionContext, view: str = "", worker: int | None = 
 async def select(session: SessionContext, command: sql.Select) -> ResultSet:
     """Answer a SELECT in the session's time zone."""
     await session.locked.admit_read(command, session.transaction, session.variables)
-    await see_own(session)
+    await wait_for_own_writes(session)
     if not session.offset:
         return await _bound(session, command)
     in_utc = await _bound(session, zones.in_utc(command, session.offset))
@@ -92,7 +92,7 @@ async def select(session: SessionContext, command: sql.Select) -> ResultSet:
 async def select_locking(session: SessionContext, command: sql.LockingSelect) -> ResultSet:
     """Answer SELECT … FOR UPDATE or FOR SHARE in the session's time zone."""
     await session.locked.admit_locking(command, session.transaction, session.variables)
-    await see_own(session)
+    await wait_for_own_writes(session)
     if session.offset:
         grouped = command.grouped and zones.in_utc(command.grouped, session.offset)
         command = replace(command, select=zones.in_utc(command.select, session.offset), grouped=grouped)
@@ -126,4 +126,4 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
 
 
-__all__ = ["in_time", "limited", "see_own", "select", "select_after_own", "select_locking", "within"]
+__all__ = ["in_time", "limited", "select", "select_after_own", "select_locking", "wait_for_own_writes", "within"]

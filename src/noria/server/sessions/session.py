@@ -176,9 +176,9 @@ class Session:
     def _names(self) -> Names:
         return Names(self.namespace, self.executor.program.catalog.databases)
 
-    async def see_own(self) -> None:
+    async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""
-        await reads.see_own(self)
+        await reads.wait_for_own_writes(self)
 
     def count_found(self, found_rows: bool) -> None:
         """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
@@ -433,7 +433,7 @@ class Session:
         try:
             await self.transaction.run(command)
         finally:
-            self.saw_own()
+            self.collect_own_writes()
         if command.release:
             self._processes.hang_up(self.connection_id)
 
@@ -442,9 +442,9 @@ class Session:
         try:
             await self.transaction.commit(once)
         finally:
-            self.saw_own()
+            self.collect_own_writes()
 
-    def saw_own(self) -> None:
+    def collect_own_writes(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
         if own := self.transaction.written:
             self.unseen, self.transaction.written = together(self.unseen, own), {}

@@ -62,7 +62,7 @@ class Sessions:
                 raise not_supported("a transaction over several calls", "each is a session of its own, so this one was "
                                     "rolled back: use `with db.transaction()`, or send BEGIN … COMMIT as one text")
             check_kept(session, outcomes, database)
-            await session.see_own()  # the client's next request has another session, which would not wait
+            await session.wait_for_own_writes()  # the client's next request has another session, which would not wait
             return outcomes
         finally:
             session.close()

@@ -114,7 +114,7 @@ class TransactionService:
         view = compiled.view
         assert view is not None
         reader = self._executor.reader_of(compiled, view)
-        if reader is None or self._executor.program.first_states.wait_for(reader):
+        if reader is None or self._executor.program.first_states.is_unfilled(reader):
             return None
         if not compiled.one_key:
             return self._range_as_of(compiled, values, reader, tick)
@@ -157,20 +157,20 @@ class TransactionService:
             keys, nulls, between = looked_up(select.lookups, reader.key_fields)
             if between is not None:
                 await self._filled_range(reader, *between)
-            elif keys and self._reads.several(reader, keys, nulls) is None:
-                await self._reads.fetch_several(reader, keys[:FILLED_KEYS], nulls)
+            elif keys and self._reads.local_keys(reader, keys, nulls) is None:
+                await self._reads.fetch_keys(reader, keys[:FILLED_KEYS], nulls)
 
     async def _filled_range(self, reader: ViewDef, low: int, high: int) -> None:
         """Fill a range of few codes, once if that leaves it incomplete: no row has some of its codes then."""
         name = f"{reader.name} {low} {high}"
         if high - low >= DENSE_KEYS or self._sparse.get(name) or self._is_dense(reader, low, high):
             return
-        await self._reads.between(reader, low, high, None)
+        await self._reads.fetch_range(reader, low, high, None)
         if not self._is_dense(reader, low, high):
             self._sparse.put(name, True)
 
     def _is_dense(self, reader: ViewDef, low: int, high: int) -> bool:
-        return self._reads.dense(reader, low, high, counts=False) is not None
+        return self._reads.local_range(reader, low, high, counts=False) is not None
 
     def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int
                      ) -> ResultSet | None:
@@ -179,7 +179,7 @@ class TransactionService:
         if view is None or not isinstance(first, Range):
             return None
         shape, between = ResultFinish.of(view), range_of(first, reader.key_fields[0])
-        rows = None if between is None else self._reads.dense(reader, *between, compiled.through, tick)
+        rows = None if between is None else self._reads.local_range(reader, *between, compiled.through, tick)
         if rows is None:
             return None
         self._executor.selects += 1

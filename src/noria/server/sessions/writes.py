@@ -56,7 +56,7 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
             return _applied(session, command, await session.transaction.write(command, session.offset))
         return _applied(session, command, await session.transaction.write_alone(command, session.offset))
     finally:
-        session.saw_own()
+        session.collect_own_writes()
 
 
 def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:

@@ -66,5 +66,5 @@ class CheckedWrites:
             done = await session.run_made(lambda: statement, f"{what} {statement.table}")
             assert isinstance(done, Ok)
             await session.commit(once)
-            await session.see_own()
+            await session.wait_for_own_writes()
             return done.affected

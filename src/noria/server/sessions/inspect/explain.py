@@ -107,7 +107,7 @@ class Explainer:
     async def _now(self, select: sql.Select, view: ViewDef, reader: ViewDef) -> str:
         """Describe how a SELECT is answered by an existing view, which may not have its first state yet."""
         by = _answered_by(reader)
-        if not self._executor.program.first_states.wait_for(reader):
+        if not self._executor.program.first_states.is_unfilled(reader):
             return by
         once, too_much = await self._once(select, view)
         return (f"{once}, while the view {reader.name} is filled; then {by}" if once is not None else
@@ -189,7 +189,7 @@ class Explainer:
             return ["ran without a lookup: no value lies in the range"]
         await self._executor.program.first_states.of(reader)
         start = time.perf_counter()
-        found = None if read.between else self._executor.reads.several(reader, read.keys, read.nulls)
+        found = None if read.between else self._executor.reads.local_keys(reader, read.keys, read.nulls)
         if found is not None:
             return [f"ran in {_ms(start)} ms: {_count(len(read.keys), 'key')} present in shared memory, "
                     f"{_count(found.num_rows, 'row')} found"]

@@ -11,7 +11,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Inspect, Read
-from noria.runtime.link.worker_deaths import WorkerDeaths, signature
+from noria.runtime.link.poison_requests import PoisonRequests, signature
 from noria.runtime.transport.heartbeats import Computing, RequestUnderWay, doing_path
 from noria.runtime.transport.shard_owner import Process
 from runtime.fake_worker import insert
@@ -24,7 +24,7 @@ def test_requests_are_identified_by_their_content() -> None:
 
 
 def test_a_request_is_refused_after_its_second_death_and_the_record_is_bounded() -> None:
-    blame = WorkerDeaths()
+    blame = PoisonRequests()
     assert not blame and blame.refusal(Read(1, "v", [(1,)])) is None
     assert blame.note(Read(1, "v", [(1,)])) == 1 and blame.refusal(Read(9, "v", [(1,)])) is None
     assert blame.note(Read(2, "v", [(1,)])) == 2
@@ -41,7 +41,7 @@ def test_a_request_is_refused_after_its_second_death_and_the_record_is_bounded()
 
 def test_blame_is_forgotten_after_a_while() -> None:
     now = 0.0
-    blame = WorkerDeaths(lambda: now)
+    blame = PoisonRequests(lambda: now)
     blame.note(Read(1, "v", [(1,)]))
     blame.note(Read(1, "v", [(1,)]))
     assert blame.refusal(Read(9, "v", [(1,)])) is not None

@@ -1,5 +1,5 @@
 """Records which requests ended a worker. A request that did so POISON_DEATHS times is rejected, whether it reads or
-writes. Call `WorkerDeaths.note` and `refusal`.
+writes. Call `PoisonRequests.note` and `refusal`.
 
 Keeps true: a request is blamed only for a death during which the worker executed it (`heartbeats.RequestUnderWay`). The
 record is bounded; an entry is removed after `limits.BLAME_S` or when the request is answered. A request is identified
@@ -22,7 +22,7 @@ from noria.dataflow.messages.packets import AddView, Migrate, Write
 from noria.runtime.transport.packet_codec import PACKETS
 
 
-class WorkerDeaths:
+class PoisonRequests:
     """Deaths by request, with the time of the last one. `clock`: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
