@@ -254,7 +254,7 @@ def test_a_reader_that_cannot_be_filled(db: Database) -> None:
     transport: Any = db.transport
     states = transport.program.first_states
     nothing_at_once(db)
-    fill = states._fill
+    fill = states.fill
 
     async def fails(*args: Any) -> None:
         raise SqlError(1041, "HY000", "no memory for it")
@@ -262,12 +262,12 @@ def test_a_reader_that_cannot_be_filled(db: Database) -> None:
     db.sql(f"CREATE VIEW v AS {PER_A}")
     db.sql(f"CREATE VIEW same AS {PER_A}")
     db.sql("CREATE VIEW keyed AS SELECT n FROM v WHERE a = ?")
-    states._fill = fails
+    states.fill = fails
     for read in (lambda: db.sql("SELECT * FROM v"), lambda: db.view("same").attach(), lambda: db.view("v").lookup()):
         with pytest.raises(SqlError, match="no memory for it"):
             read()
         assert readers(db) == {"keyed"} and shown(db)["v"] == UNREAD and db.view("keyed").lookup(1) == [(2,)]
-    states._fill = fill
+    states.fill = fill
     assert sorted(db.view("same").attach().lookup()) == sorted(db.sql("SELECT * FROM v").rows) == [(1, 2), (2, 1)]
     assert len(readers(db)) == 2 and db.view("keyed").lookup(1) == [(2,)]
 
