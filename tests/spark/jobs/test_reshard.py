@@ -119,6 +119,7 @@ def test_again_brings_rows_to_their_workers(tmp_path: Path) -> None:
     whole(data, 2, found)
 
 
+@pytest.mark.long
 def test_large_tables_by_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "LITTLE_ROWS", 100)
     monkeypatch.setattr(job, "PART_ROWS", 20)

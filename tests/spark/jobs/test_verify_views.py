@@ -60,7 +60,7 @@ def quick(spark: SparkSession) -> Any:
     spark.conf.set("spark.sql.adaptive.enabled", "true")
 
 
-@pytest.fixture(params=["rows that the driver reads", "rows that tasks read"])
+@pytest.fixture(params=[pytest.param("rows that the driver reads", marks=pytest.mark.long), "rows that tasks read"])
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """By which way `verify` reads tables and views."""
     if request.param == "rows that tasks read":

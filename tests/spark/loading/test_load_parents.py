@@ -36,7 +36,7 @@ ORPHANS = ("SELECT COUNT(*) FROM c LEFT JOIN p ON p.id = c.p WHERE c.p IS NOT NU
            "SELECT COUNT(*) FROM bag AS c LEFT JOIN p ON p.id = c.p WHERE c.p IS NOT NULL AND p.id IS NULL")
 
 
-@pytest.fixture(scope="module", params=["1", "2"])
+@pytest.fixture(scope="module", params=[pytest.param("1", marks=pytest.mark.long), "2"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("parents") / "data", *TABLES, workers=request.param) as server:
         yield server
