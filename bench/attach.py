@@ -1,4 +1,4 @@
-"""Reads of a view from shared memory by a second process (DESIGN section 5).
+"""Reads of a view from shared memory by a second process (design/decisions.md, 5).
 
 The view is like the paper's StoriesWithVC: story id, title, author and votes, looked up by id.  Each read decodes its
 rows to Python values (single keys) or to Arrow (batches), and stamps its key.  For comparison, the same process looks

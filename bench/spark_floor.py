@@ -1,5 +1,5 @@
 """The cost of Spark's own ways to run the data-flow, compared with a barrier task: the reason why Spark hosts the
-workers as it does (DESIGN section 2).  `python bench/spark_floor.py` takes about a minute."""
+workers as it does (design/decisions.md, 2).  `python bench/spark_floor.py` takes about a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a view from this host's shared memory (DESIGN section 5), and requests only missing keys from the server.
+"""Reads a view from this host's shared memory (design/decisions.md, 5), and requests only missing keys from the server.
 
 Keeps true: a lookup returns a complete version of each key, all of one definition of the view.  If the view is
 redefined, the object learns the new definition.  Only one thread may use an object.

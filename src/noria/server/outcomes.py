@@ -10,8 +10,8 @@ An immediate value is fastest: the reply is sent in the same turn of the event l
 writes use, is
 next: a future completes it without a task.
 
-A front may keep a reply (DESIGN section 5) if its `ResultSet` `stands` on one entry of a view.  It may send the reply
-again while the entry has that version, for the same request in a `keepable` session of the same `status`.
+A front may keep a reply (design/decisions.md, 5) if its `ResultSet` `stands` on one entry of a view.  It may send the
+reply again while the entry has that version, for the same request in a `keepable` session of the same `status`.
 """
 
 from __future__ import annotations

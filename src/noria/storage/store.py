@@ -1,4 +1,4 @@
-"""The base tables of one worker's shard, on RocksDB (section 6.1 of the paper; DESIGN section 8).
+"""The base tables of one worker's shard, on RocksDB (section 6.1 of the paper; design/decisions.md, 8).
 
 Keeps true:
 

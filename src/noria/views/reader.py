@@ -1,4 +1,4 @@
-"""Reads views from any process of the host: no lock, no message, complete versions only (DESIGN section 5).
+"""Reads views from any process of the host: no lock, no message, complete versions only (design/decisions.md, 5).
 
 `attach(path)` returns `AttachedViews`; its `.view(name)` is an `AttachedView`.  It looks keys up one by one (Python
 values in, lists of row tuples out) or many at once (Arrow).  A missing key is a miss, which only the worker can answer.

@@ -1,4 +1,4 @@
-"""Writes views to shared memory (DESIGN section 5; the paper's readers, section 6.2).
+"""Writes views to shared memory (design/decisions.md, 5; the paper's readers, section 6.2).
 
 `ViewDirectory` makes `WritableView`s.  Each has memory as in `views/layout.py` that any process of the host may map:
 a region of a file that small views share, or files of its own (`views/pool.py`).  A small JSON file, the view's

@@ -1,5 +1,5 @@
-"""Every rule of the protocol is necessary: without it a schedule of the simulator fails (DESIGN section 7, the model's
-R1 to R19)."""
+"""Every rule of the protocol is necessary: without it a schedule of the simulator fails (R1 to R19 of
+design/invariants.md)."""
 
 from __future__ import annotations
 

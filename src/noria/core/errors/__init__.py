@@ -57,8 +57,8 @@ class SqlError(Exception):
 
 
 class InvariantViolation(Exception):
-    """A broken invariant of DESIGN section 6.  invariant: its id.  story: the last events, if a worker has added them
-    (`dataflow/graph/story.py`)."""
+    """A broken invariant of docs/design/invariants.md.  invariant: its id.  story: the last events, if a worker has
+    added them (`dataflow/graph/story.py`)."""
 
     def __init__(self, invariant: str, detail: str, story: str = ""):
         super().__init__(invariant, detail, story)

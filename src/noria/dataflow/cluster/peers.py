@@ -4,7 +4,7 @@ Keeps true: the messages of one worker are handled in the order in which it sent
 tick; every other message is handled alone (rule R1).
 
 A message of a later program version waits until this worker has that version, and so do all later messages of its
-sender (DESIGN section 7). A message for a dropped node is ignored.
+sender (design/decisions.md, 7). A message for a dropped node is ignored.
 
 Call `receive` with received messages, and send the messages of `outgoing` after each step.
 """

@@ -1,7 +1,7 @@
 """Holds the memory limit: measures states, frees texts that no state holds, and evicts the least recently read keys.
 
 Keeps true: the least recently read keys are evicted first. An internal key is a candidate only after the view keys
-derived from it (DESIGN section 6). Full states are never evicted.
+derived from it (design/decisions.md, 6). Full states are never evicted.
 
 Call `hold_limit` between ticks. `evict_bytes` evicts without a limit, and `memory` measures.
 """

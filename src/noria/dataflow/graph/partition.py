@@ -1,4 +1,4 @@
-"""Computes by which of its columns the rows of a node are hashed over the workers (DESIGN section 7). Pure.
+"""Computes by which of its columns the rows of a node are hashed over the workers (design/decisions.md, 7). Pure.
 
 `Parts` lists alternatives, each of which determines the worker of a row; the rows of an inner join have one for
 either side's key. `ONE`: all rows are at worker 0. `SPREAD`: no columns determine the worker.

@@ -1,4 +1,4 @@
-"""`ShardedLink`: one `Link` over the links of several workers (DESIGN section 7).
+"""`ShardedLink`: one `Link` over the links of several workers (design/decisions.md, 7).
 
     a write      to the worker that has its rows; if several, as a group (`write_router.py`)
     a read       to the worker that has its key (`reads.py`)

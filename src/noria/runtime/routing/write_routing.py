@@ -1,4 +1,6 @@
-"""Decides which workers a write statement concerns, and each worker's part (DESIGN section 7). Pure. Call `routed`.
+"""Decides which workers a write statement concerns, and each worker's part (design/decisions.md, 7). Pure.
+
+Call `routed`.
 
 Keeps true: a row is sent to the worker that has all rows of its key. A row without a valid place is rejected here
 and sent nowhere. AUTO_INCREMENT values are assigned here, because they may determine the worker.

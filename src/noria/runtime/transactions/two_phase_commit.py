@@ -1,4 +1,4 @@
-"""Two-phase commit of statements over several shards: at all workers concerned or at none (DESIGN section 7).
+"""Two-phase commit of statements over several shards: at all workers concerned or at none (design/decisions.md, 7).
 Call `TwoPhaseCommits.begin`.
 
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others

@@ -1,4 +1,4 @@
-"""Executes a write at the workers that it concerns (DESIGN section 7). Call `RoutedWrites.begin`.
+"""Executes a write at the workers that it concerns (design/decisions.md, 7). Call `RoutedWrites.begin`.
 
     one worker     one packet
     several        a group (`two_phase_commit.py`), with others that wait (`group_commit.py`)

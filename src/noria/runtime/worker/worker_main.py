@@ -3,9 +3,10 @@ goodbye or is lost, or when a newer worker replaces it. Call `run_worker`.
 
     lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
 
-Keeps true (DESIGN section 2): it rejects packets of another front-end epoch. It steps nothing after a newer worker has
-raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread. A second
-thread sends signs of life (`transport/heartbeats.py`), so that a frozen process is distinguished from a busy one.
+Keeps true (design/decisions.md, 2): it rejects packets of another front-end epoch. It steps nothing after a newer
+worker has raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread.
+A second thread sends signs of life (`transport/heartbeats.py`), so that a frozen process is distinguished from a busy
+one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps encoded replies while they are valid (DESIGN section 5).
+"""Keeps encoded replies while they are valid (design/decisions.md, 5).
 
 Keeps true: a kept reply is sent only while its view entry and the program have the versions that it was made from.  If
 the program changed, a name in the statement may mean another object.  The bytes of all kept replies stay below a bound.

@@ -1,8 +1,8 @@
 """Caches parsed statements: by text and, for texts that differ only in literals, by shape.
 
-A parse takes hundreds of microseconds, the recognition of a shape a few (DESIGN section 5).  A shape is learnt at its
-second occurrence.  For a SELECT, the first command is kept until then, so the shape is parsed instead of the second
-text.  For other statements, the text and the shape are parsed.
+A parse takes hundreds of microseconds, the recognition of a shape a few (design/decisions.md, 5).  A shape is learnt
+at its second occurrence.  For a SELECT, the first command is kept until then, so the shape is parsed instead of the
+second text.  For other statements, the text and the shape are parsed.
 
 Keeps true: a shape is used only after its own tree and the tree of one of its texts gave the same command.  A statement
 parsed under another version of the program is parsed again.

@@ -1,4 +1,4 @@
-"""Runs the workers as Spark jobs and supervises them within the driver (DESIGN section 2).
+"""Runs the workers as Spark jobs and supervises them within the driver (design/decisions.md, 2).
 
 Spark aborts a whole job if a task of a barrier stage fails.  So each worker is a job with one barrier task, which Spark
 never retries by itself.  The driver submits the job again whenever it ends too early.  A session has slots for all

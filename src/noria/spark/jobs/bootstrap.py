@@ -1,4 +1,4 @@
-"""Computes the first state of a full node by Spark from a snapshot (bulk replay, section 9 of the design).
+"""Computes the first state of a full node by Spark from a snapshot (bulk replay; design/decisions.md, 9).
 
 It lowers the node's plan over the snapshot and writes the rows as Parquet.  The worker that owns the node reads the
 files and applies the deltas after the snapshot's watermark.

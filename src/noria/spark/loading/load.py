@@ -1,4 +1,4 @@
-"""Bulk load: writes SST files, which a worker only has to ingest (section 8 of the design).
+"""Bulk load: writes SST files, which a worker only has to ingest (design/decisions.md, 8).
 
     files ─split─► tasks: read, check, encode ─by key range─► tasks: sort, write SST files ─► worker: Ingest
                              └ bad rows ─► reject file (JSON lines of `Reject.json`)

@@ -1,4 +1,4 @@
-"""Translates a plan (MIR) into a Spark DataFrame (section 2 of the design: one plan, two lowerings).
+"""Translates a plan (MIR) into a Spark DataFrame (design/decisions.md, 2: one plan, two lowerings).
 
 `noria verify` compares views with this DataFrame.  It also answers queries without a view, and computes the first
 states of full nodes.  Call `dataframe`.

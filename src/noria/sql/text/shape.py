@@ -1,4 +1,4 @@
-"""Splits a query text into its shape and its literals, in one pass of a few microseconds (DESIGN section 5).
+"""Splits a query text into its shape and its literals, in one pass of a few microseconds (design/decisions.md, 5).
 
     SELECT a FROM t WHERE id = 7 AND b = 'x'   →   SELECT a FROM t WHERE id = ? AND b = ?,  (7, 'x')
 

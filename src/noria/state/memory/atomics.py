@@ -1,4 +1,4 @@
-"""Atomic loads and stores on int64 arrays that several processes map, for numba kernels (DESIGN section 5).
+"""Atomic loads and stores on int64 arrays that several processes map, for numba kernels (design/decisions.md, 5).
 
 Plain loads and stores do not suffice: LLVM merges a reader's second load of a version with its first.  The reader then
 fails to notice that the version was replaced during the copy.

@@ -1,4 +1,4 @@
-"""Groups that are prepared here and not decided, and groups that were decided here (DESIGN section 7).
+"""Groups that are prepared here and not decided, and groups that were decided here (design/decisions.md, 7).
 
     prepared:<group>    the CRC of what follows; then a `Group`: the bound statements and the worker that decides
     decided:<group>     this worker has committed its part, so the others will; also statements done once (`Write.once`)

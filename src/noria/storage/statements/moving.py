@@ -1,4 +1,5 @@
-"""Executes statements that may move rows between workers: evaluated on one, applied on several (DESIGN section 7).
+"""Executes statements that may move rows between workers (design/decisions.md, 7): evaluated on one, applied on
+several.
 
     met             the rows of this worker that an INSERT's rows conflict with
     work_out        what a statement would do: a `Move` for each worker that it concerns
