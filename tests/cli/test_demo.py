@@ -57,7 +57,8 @@ def test_a_small_demo_ends_with_the_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "act"), [
-    (signal.SIGINT, "Start a server"), (signal.SIGTERM, "Made-up files"), (signal.SIGINT, "Readers and voters")])
+    (signal.SIGINT, "Start a server"), (signal.SIGTERM, "Made-up files"),
+    pytest.param(signal.SIGINT, "Readers and voters", marks=pytest.mark.long)])
 def test_an_interrupt_stops_everything(tmp_path: Path, number: signal.Signals, act: str) -> None:
     process = demo(tmp_path / "demo")
     assert process.stdout is not None
