@@ -276,7 +276,7 @@ def test_dropped_while_it_is_filled(db: Database) -> None:
     transport: Any = db.transport
     states, begun, go_on = transport.program.first_states, threading.Event(), threading.Event()
     nothing_at_once(db)
-    fill = states._fill
+    fill = states.fill
 
     async def halted(*args: Any) -> None:
         begun.set()
@@ -284,7 +284,7 @@ def test_dropped_while_it_is_filled(db: Database) -> None:
         await fill(*args)
 
     db.sql(f"CREATE VIEW v AS {PER_A}")
-    states._fill = halted
+    states.fill = halted
     told: list[Exception] = []
 
     def read(way: Callable[[], object]) -> None:
