@@ -104,6 +104,7 @@ zookeeper_for_tests() { # optional: without it, the tests of servers that stand 
 prepared() { # kernels, once for each version of the sources; Java's classes, once, beside them: quick when done
     .venv/bin/python -m noria.spark.hosting.archive >.venv/.noria-archive.log 2>&1 &
     local archive=$! began=$SECONDS reported=$SECONDS
+    trap 'kill '$archive' 2>/dev/null || true' EXIT # also after Ctrl-C, which a background process does not get
     .venv/bin/python -m noria.kernels.making
     while kill -0 $archive 2>/dev/null; do
         sleep 0.2
@@ -114,6 +115,7 @@ prepared() { # kernels, once for each version of the sources; Java's classes, on
     done
     [ ! -t 2 ] || printf '\r\033[K' >&2
     wait $archive || true
+    trap - EXIT
     grep '^no class archive' .venv/.noria-archive.log || true
 }
 

@@ -137,7 +137,7 @@ class FillAhead:
 
     def _fill_received(self, node: Node, sent: EncodedRows) -> int:
         name, engine = self._name(node), self._engine
-        if name is None or not self._can_read(name, node) or self._room() <= 0:
+        if name is None or self._has_many_large(node) or not self._can_read(name, node) or self._room() <= 0:
             return 1
         keys = unpacked(sent, [node.fields[c] for c in engine.reads[node]], engine.symbols).columns
         self._guarded(node, lambda: self._fill(name, node, keys))
@@ -199,8 +199,12 @@ class FillAhead:
         fill.rows, fill.after = fill.rows + len(rows), after
         if after is None:
             fill.bases.popleft()
-        fill.over = not fill.bases or len(self._large.get(node, ())) > MOST_LARGE
+        fill.over = not fill.bases or self._has_many_large(node)
         return len(rows)
+
+    def _has_many_large(self, node: Node) -> bool:
+        """Whether the whole view is left to its readers, because so many of its keys are."""
+        return len(self._large.get(node, ())) > MOST_LARGE
 
     def _guarded(self, node: Node, fill: Callable[[], None]) -> bool:
         """Fill keys. False if the view's readers must meet an error first. The counts of misses stay as they were."""
@@ -217,8 +221,8 @@ class FillAhead:
             engine.forget_partial(ancestors(node))
             return False
         finally:
-            for stats, asked, misses in counted:
-                stats.requested, stats.misses = asked, misses
+            for stats, requested, misses in counted:
+                stats.requested, stats.misses = requested, misses
         return True
 
     def _own(self, node: Node, keys: Codes) -> Codes:

@@ -141,6 +141,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--train"]:
         _train(*sys.argv[2:])
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the JVM, too
     try:
         if not found():
             print("making a class archive for Spark's JVM, once", file=sys.stderr, flush=True)
