@@ -18,6 +18,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
 from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
+from noria.runtime.link.commit_order import CommitOrder
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
@@ -225,7 +226,7 @@ async def front_end(rng: random.Random, shards: list[Shard], epoch: int, ended: 
     lines = [Line(s, rng, come_back, shards) for s in shards]
     for line in lines:
         line.shard.last, line.shard.done = 0, {}
-    groups = TwoPhaseCommits(lines, epoch)
+    groups = TwoPhaseCommits(lines, epoch, CommitOrder())
     writes = RoutedWrites(lines, groups, ReadYourWrites(lines))
     for line in lines:
         line.lost = writes.lost
@@ -304,7 +305,7 @@ def test_a_part_that_a_damaged_file_prevents_is_reported_and_done_later() -> Non
 
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, come_back) for w in range(2)]
-        groups = TwoPhaseCommits(lines, 1)
+        groups = TwoPhaseCommits(lines, 1, CommitOrder())
         lines[1].shard.damaged = True
         task = groups.begin({w: (does("a"),) for w in range(2)})
         while not task.done():
@@ -328,13 +329,13 @@ def test_a_part_that_a_damaged_file_prevents_is_done_after_two_restarts() -> Non
         groups: TwoPhaseCommits
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        groups = TwoPhaseCommits(lines, 1)
+        groups = TwoPhaseCommits(lines, 1, CommitOrder())
         lines[1].shard.damaged = True
         task = groups.begin({w: (does("a"),) for w in range(2)})
         while not task.done():
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
-        groups = TwoPhaseCommits(lines, 2)
+        groups = TwoPhaseCommits(lines, 2, CommitOrder())
         hellos = [line.shard.hello() for line in lines]
         await groups.resolve(hellos[1], lambda w: hellos[w].decided)
         assert lines[1].shard.prepared
@@ -350,7 +351,7 @@ def test_messages_of_a_part_done_before_the_graph_are_unknown() -> None:
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        groups, sent = TwoPhaseCommits(lines, 1), dict[int, Any]()
+        groups, sent = TwoPhaseCommits(lines, 1, CommitOrder()), dict[int, Any]()
         task = groups.begin({w: (does("a"),) for w in range(2)}, sent=sent)
         while not lines[0].shard.decided:
             await rng.choice(lines).step(0)
@@ -371,7 +372,7 @@ def test_waiting_statements_share_a_group(wrong: int) -> None:
     async def test() -> None:
         rng = random.Random(1)
         lines = [Line(Shard(w), rng, lambda line: None) for w in range(2)]
-        writes = RoutedWrites(lines, TwoPhaseCommits(lines, 1), ReadYourWrites(lines))
+        writes = RoutedWrites(lines, TwoPhaseCommits(lines, 1, CommitOrder()), ReadYourWrites(lines))
         names = [f"{n}" + f" fail at {n % 2}" * (n < wrong) for n in range(20)]
         tasks = [writes.begin(RoutedWrite({w: does(name) for w in range(2)}, few=True)) for name in names]
         while not all(task.done() for task, _ in tasks):
@@ -395,7 +396,7 @@ def test_only_writes_of_the_same_tables_wait_behind_a_decision_at_a_lost_worker(
         lines = [Line(s, random.Random(0), come_back) for s in shards]
         for line in lines:
             line.all = lines
-        groups = TwoPhaseCommits(lines, 1)
+        groups = TwoPhaseCommits(lines, 1, CommitOrder())
         lines[0].lost = groups.lost
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await lines[1].step(0)  # prepared
@@ -423,7 +424,7 @@ def test_a_group_fails_if_a_worker_is_unavailable() -> None:
         shard = Shard(0)
         line = Line(shard, random.Random(1), lambda line: None)
         lost = Line(Shard(1), random.Random(1), lambda line: None)
-        groups = TwoPhaseCommits([line, lost], 1)
+        groups = TwoPhaseCommits([line, lost], 1, CommitOrder())
         task = groups.begin({0: (does("a"),), 1: (does("a"),)})
         await asyncio.sleep(0)
         lost.book.fail(WorkerUnavailable("it has ended"))

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from noria.dataflow.messages.packets import Wrote
 from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.commit_order import set_once
 from noria.runtime.link.locked_writes import met_lock
+
+Order = Callable[[Callable[[], None]], None]  # calls its argument, now or later
 
 
 class PendingChanges:
@@ -30,8 +34,9 @@ class PendingChanges:
         return set(self._inner.values())
 
     def passes_on(self, inner: asyncio.Future[Any], future: asyncio.Future[Any], result: Callable[[], Any],
-                  blocked: Callable[[asyncio.Future[Any]], None] | None = None) -> None:
-        """Pass the outcome of `inner` to `future`. `blocked`: receives the future of a write that met a lock."""
+                  blocked: Callable[[asyncio.Future[Any]], None] | None = None, order: Order | None = None) -> None:
+        """Pass the outcome of `inner` to `future`. `blocked`: receives the future of a write that met a lock. `order`:
+        delays the answer of a write that is done."""
         self._inner[future] = inner
 
         def done(_: asyncio.Future[Any]) -> None:
@@ -48,8 +53,10 @@ class PendingChanges:
                     return
                 if blocked is not None and isinstance(reply, Wrote) and met_lock(reply):
                     blocked(future)
-                else:
+                elif order is None or not isinstance(reply, Wrote) or any(r.error for r in reply.results):
                     future.set_result(reply)
+                else:
+                    order(partial(set_once, future, reply))
 
         inner.add_done_callback(done)
 

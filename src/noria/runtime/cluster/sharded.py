@@ -48,6 +48,7 @@ from noria.runtime.cluster.reads import ScatteredReads
 from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
 from noria.runtime.link.changes import Change
+from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.link import LinkState, LinkStats, OnHello
 from noria.runtime.link.pauses import Pauses, TableWrites
 from noria.runtime.link.result_memory import MemoryLease
@@ -69,7 +70,8 @@ class ShardedLink:
         self._counters = LinkStats()
         self._program = program = ProgramState(self.workers)
         self.routes = program.routes
-        self._groups = groups = TwoPhaseCommits(links, epoch)
+        self.commit_order = order = CommitOrder()
+        self._groups = groups = TwoPhaseCommits(links, epoch, order)
         self._own = own = ReadYourWrites(links)
         self._writes = writes = RoutedWrites(links, groups, own)
         self._away = away = AbsentWorkers(links)
@@ -77,7 +79,7 @@ class ShardedLink:
         self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
         self.written = written = WrittenTables()
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
-        self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written)
+        self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written, order)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
         self._starts = WorkerStarts(links, program, groups, numbering, own, background, self._welcome)
         self._reads = ScatteredReads(links, program)
@@ -143,8 +145,11 @@ class ShardedLink:
         if (known := self._program.mirror.tables.get(table)) is not None:
             await self._numbering.look((known,))
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        return self._router.commit_staged(parts, once)
+    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+        return self._router.commit_staged(parts, once, scope)
+
+    async def after_earlier_commits(self, scope: Scope) -> None:
+        await self.commit_order.wait(scope)
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         await ConsistentCut(self.links, self._groups.name()).each(ask)

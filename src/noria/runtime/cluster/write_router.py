@@ -1,7 +1,7 @@
 """Sends each write to the workers that it concerns, and sets their outcome on its future. Call `WriteRouter.begin`.
 
 Keeps true: a write is routed by the definition of its table at this moment. A write that may set AUTO_INCREMENT is
-answered when the new value is known here.
+answered when the new value is known here. A write is answered after those that it may have followed (`CommitOrder`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from noria.core.statements import Clear, Move, Staged, Statement, WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.pending import PendingChanges
+from noria.runtime.cluster.pending import Order, PendingChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import OnBlocked
+from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.pauses import TableWrites
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite, renumbers, routed
@@ -29,10 +30,10 @@ class WriteRouter:
     """Begins writes, and notes in `written` each one that begins, also one that begins again."""
 
     def __init__(self, links: Sequence[SomeLink], program: ProgramState, pending: PendingChanges, writing: TableWrites,
-                 writes: RoutedWrites, numbering: AutoIncrement, written: WrittenTables):
+                 writes: RoutedWrites, numbering: AutoIncrement, written: WrittenTables, order: CommitOrder):
         self._links, self._program, self._pending = links, program, pending
         self._writing, self._writes, self._numbering, self._turn = writing, writes, numbering, 0
-        self._written = written
+        self._written, self._order = written, order
         self.on_blocked: OnBlocked = lambda body, future: None  # runs a write that met a lock
         self._within: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}  # by future that awaits numbers: its write
 
@@ -59,7 +60,8 @@ class WriteRouter:
         inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
         self._begun((statement.table,), inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
-                                partial(self.on_blocked, body) if waits else None)
+                                partial(self.on_blocked, body) if waits else None,
+                                self._behind((parts,), (statement.table,)))
 
     def _begin_together(self, body: Write, future: asyncio.Future[Any], waits: bool) -> None:
         try:
@@ -68,10 +70,12 @@ class WriteRouter:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
         inner, wrote = self._writes.begin_together(parts, body.once)
-        self._begun({s.table for s in body.statements}, inner)
+        tables = {s.table for s in body.statements}
+        self._begun(tables, inner)
+        order = self._behind(parts, tables)
         for s, part in zip(body.statements, parts, strict=True):
             wrote = self._expecting(part, s.table, wrote)
-        self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None)
+        self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None, order)
 
     def staged(self, statement: Statement) -> RoutedWrite:
         """Route a transaction's statement."""
@@ -80,12 +84,12 @@ class WriteRouter:
             self._numbering.numbers.reached(self._program.mirror.tables[statement.table], placed.brings)
         return placed
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str) -> asyncio.Future[Any]:
-        """Commit a transaction's parts. Returns the future of a `Wrote`."""
+    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit a transaction's parts. Returns the future of a `Wrote`. `scope`: where it has parts and locks."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), once)
         self._begun({t for part in parts.values() for t in part.tables}, inner)
-        self._pending.passes_on(inner, future, wrote)
+        self._pending.passes_on(inner, future, wrote, order=partial(self._order.answer, scope))
         return future
 
     def under_way(self) -> set[str]:
@@ -102,8 +106,15 @@ class WriteRouter:
         inner, wrote = self._writes.begin(RoutedWrite(dict(parts)))
         first = next(iter(parts.values()))
         self._begun((first.table,), inner)
-        self._pending.passes_on(inner, self._renumbered(first, future), wrote)
+        self._pending.passes_on(inner, self._renumbered(first, future), wrote,
+                                order=partial(self._order.answer, Scope(parts.keys(), (first.table,))))
         return future
+
+    def _behind(self, placed: Sequence[RoutedWrite], tables: Collection[str]) -> Order:
+        """Delays the answer to these statements until those that they may have followed are visible."""
+        planned = any(p.moves or p.unique for p in placed)  # its plan decides at which workers
+        workers = range(len(self._links)) if planned else {w for p in placed for w in p.parts}
+        return partial(self._order.answer, Scope(workers, tables))
 
     def _begun(self, tables: Collection[str], write: asyncio.Future[Any]) -> None:
         """Note a write that begins in this turn of the loop, so no worker has it yet."""

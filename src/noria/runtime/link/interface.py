@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import Hello, Own, Packet
 from noria.runtime.link.changes import Change
+from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, StagingWorker
 from noria.runtime.link.written import WrittenTables
@@ -92,8 +93,12 @@ class Link(Protocol):
     async def learn_numbers(self, table: str) -> None:
         """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
+    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`. `scope`:
+        the workers and tables of its parts and locks."""
+
+    async def after_earlier_commits(self, scope: Scope) -> None:
+        """Wait until the commits are visible everywhere that a transaction without writes may have seen."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Call `ask` with each worker's link, behind the same writes."""

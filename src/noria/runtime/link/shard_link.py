@@ -21,6 +21,7 @@ from noria.runtime.link.changes import (
     ReservedPlace,
     WorkerUnavailable,
 )
+from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.locked_writes import LockedWrites
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.written import WrittenTables
@@ -240,8 +241,11 @@ class OnlyWorker:
     async def learn_numbers(self, table: str) -> None:
         """Nothing to learn: the worker itself assigns them."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
+    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
         return self._link.submit(Write(tuple(parts.values()), once=once))
+
+    async def after_earlier_commits(self, scope: Scope) -> None:
+        """Nothing to wait for: one worker shows a commit at once."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         await ask(self._link)
@@ -268,6 +272,7 @@ class ShardLink:
         self.waits_as = queue.waits_as
         self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
         self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
+        self.after_earlier_commits = only.after_earlier_commits
 
     @property
     def held(self) -> str:

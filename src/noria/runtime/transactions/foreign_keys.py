@@ -186,6 +186,8 @@ class ForeignKeyChecks:
                        keys: Sequence[Key], lock: bool, wait_s: float) -> list[Key]:
         """The keys that no row of the table has, at any worker. `lock`: lock the matched rows."""
         missing: list[Key] = []
+        if lock:
+            transaction.locked.add(table.name)
         for some in _chunks(keys):
             keys_of = by_worker(table, some, self._coordinator.workers, columns)
             answers = await self._coordinator.ask(transaction, {

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from noria.core.errors import SqlError
 from noria.core.statements import Staged, Statement
+from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.shard_link import StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite
@@ -30,8 +31,12 @@ class Workers(Protocol):
     async def learn_numbers(self, table: str) -> None:
         """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str = "") -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`."""
+    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`. `scope`:
+        the workers and tables of its parts and locks."""
+
+    async def after_earlier_commits(self, scope: Scope) -> None:
+        """Wait until the commits are visible everywhere that a transaction without writes may have seen."""
 
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Call `ask` with each worker's link, behind the same writes."""
@@ -46,7 +51,7 @@ class Workers(Protocol):
 @dataclass(eq=False)
 class OpenTransaction:
     """One transaction. `done`: by worker, the number of its requests there. `tables`: by worker, those that it may have
-    changed. `lost`: why it can only be rolled back.
+    changed. `locked`: tables with rows that it may have locked. `lost`: why it can only be rolled back.
     `losses`: how often each of these workers had been lost before the transaction's first request there.
 
     `snapshot`: the moment of its snapshot (`WrittenTables.moment`); None before. `unsure`: tables whose rows in views
@@ -59,6 +64,7 @@ class OpenTransaction:
     done: dict[int, int] = field(default_factory=dict)
     losses: dict[int, int] = field(default_factory=dict)
     tables: dict[int, set[str]] = field(default_factory=dict)
+    locked: set[str] = field(default_factory=set)
     lost: SqlError | None = None
     snapshot: int | None = None
     unsure: set[str] = field(default_factory=set)
@@ -72,6 +78,10 @@ class OpenTransaction:
     def changed(self) -> set[str]:
         """The tables that it may have changed."""
         return set().union(*self.tables.values()) if self.tables else set()
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.done.keys(), self.locked)
 
     def mark(self) -> dict[int, int]:
         """What a savepoint remembers."""

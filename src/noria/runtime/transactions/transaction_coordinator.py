@@ -50,6 +50,7 @@ from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
 from noria.runtime.transactions.plans import Planning, conflicting_rows, plan_statement
 from noria.runtime.transactions.transaction_reads import TransactionReads
 
+STATEMENT = "statement "  # begins the name of a transaction that runs one statement, and is tried again by itself
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
 
 
@@ -81,6 +82,7 @@ class TransactionCoordinator:
         """Run a statement within the transaction. Raises its SqlError: 1205 after `wait_s`, 1213 if the transaction
         is rolled back or lost."""
         self._refuse_lost(transaction)
+        transaction.locked.update(tables_written(statement))
         routed = self._workers.routed(statement)
         if routed.moves or routed.unique:
             plan = await self._planned(transaction, routed, wait_s)
@@ -241,7 +243,10 @@ class TransactionCoordinator:
         return waits
 
     def _is_victim(self, transaction: OpenTransaction, cycle: Sequence[Owner]) -> bool:
-        """Whether this is the transaction with the fewest requests in the cycle. Every member finds the same one."""
+        """Whether this transaction ends to break the cycle. Every member finds the same one: a statement that is tried
+        again, without an error for its client; else the transaction with the fewest requests."""
+        if statements := [str(owner) for owner in cycle if str(owner).startswith(STATEMENT)]:
+            return transaction.name == min(statements)
         known = [t for t in self._open if t.name in cycle]
         return transaction is min(known, key=lambda t: (sum(t.done.values()), t.name), default=transaction)
 
@@ -283,6 +288,7 @@ class TransactionCoordinator:
         """Lock rows by their primary keys. Returns those that others have locked, if `how` is skip. Raises SqlError
         1205 after `wait_s`, 3572 if `how` is nowait, 1213."""
         self._refuse_lost(transaction)
+        transaction.locked.add(table.name)
         mine = by_worker(table, keys, len(self._workers.staging_workers))
         refused = await self.ask(transaction, {
             w: LockRows(0, transaction.name, transaction.done.get(w, 0), table.name, tuple(some), exclusive, how)
@@ -412,10 +418,11 @@ class TransactionCoordinator:
             parts = transaction.reads.checked(transaction, parts, self._workers.routed)
         if not parts:
             self.end(transaction)
+            await self._workers.after_earlier_commits(transaction.scope)
             return Wrote(0, (WriteResult(),))
         self.removals.update(transaction.removed)
         try:
-            wrote = await self._committed(self._workers.commit_staged(parts, once))
+            wrote = await self._committed(self._workers.commit_staged(parts, once, transaction.scope))
         except WorkerLost:
             self.end(transaction)
             raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple, Protocol
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import CRASHED_ON_USAGE
-from noria.core.statements import Statement, WriteResult
+from noria.core.statements import Statement, WriteResult, tables_written
 from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Recipients, Write, Wrote
 from noria.runtime.link.changes import Change, WorkerLost
+from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.link import LinkState
 
 log = logging.getLogger(__name__)
@@ -101,10 +102,11 @@ class _Group(NamedTuple):
 
 
 class TwoPhaseCommits:
-    """All groups of a front end. `epoch`: of the front end; it makes the names of groups unique."""
+    """All groups of a front end. `epoch`: of the front end; it makes the names of groups unique. `order`: receives each
+    group whose coordinator may commit it."""
 
-    def __init__(self, links: Sequence[Participant], epoch: int):
-        self._links, self._epoch = links, epoch
+    def __init__(self, links: Sequence[Participant], epoch: int, order: CommitOrder):
+        self._links, self._epoch, self._order = links, epoch, order
         self._numbers = itertools.count(1)
         self._running: dict[asyncio.Task[Outcome], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
@@ -146,7 +148,8 @@ class TwoPhaseCommits:
         write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), once)
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
-        task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if sent is None else sent))
+        scope = Scope(parts.keys(), {t for some in parts.values() for s in some for t in tables_written(s)})
+        task = asyncio.ensure_future(self._run(write, first, decision, prepares, {} if sent is None else sent, scope))
         self._running[task] = _Group(name, first, decision, prepares, patient)
         task.add_done_callback(self._ended)
         return task
@@ -176,7 +179,7 @@ class TwoPhaseCommits:
                     self._links[w].pass_by(group.name)
 
     async def _run(self, write: Write, first: int, decision: asyncio.Future[Any],
-                   prepares: dict[int, asyncio.Future[Any]], sent: dict[int, Recipients]) -> Outcome:
+                   prepares: dict[int, asyncio.Future[Any]], sent: dict[int, Recipients], scope: Scope) -> Outcome:
         name = write.group
         replies = dict(zip(prepares, await asyncio.gather(*prepares.values(), return_exceptions=True), strict=True))
         prepared = [w for w, r in replies.items() if isinstance(r, Wrote) and _error(r.results) is None]
@@ -187,6 +190,8 @@ class TwoPhaseCommits:
             await self._decide(name, prepared, False)
             return _failures(replies)
         self._links[first].release(name)
+        if (task := asyncio.current_task()) is not None:
+            self._order.begins(task, scope)
         try:
             wrote: Wrote = await decision
         except WorkerLost:
