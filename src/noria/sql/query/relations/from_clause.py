@@ -36,7 +36,8 @@ from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
 from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import PlannedQuery
-from noria.sql.query.relations.scope import Scope, ScopeRelation
+from noria.sql.query.relations.scope import RelationNames, Scope, ScopeRelation
+from noria.sql.text.databases import HOME
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts
 
@@ -86,6 +87,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     if inner is node and not joins:
         alias, plan, found, hidden, order, named = _relation(context, node, keys is not None)
         source = scope.add(alias, plan, len(found) + hidden, order, named)
+        source.named_as = names_of(context, node)
         if keys is not None:
             keys += [Key(by, source.column(plan.width - len(found) + i)) for i, by in enumerate(found)]
         return unit_of(source)
@@ -95,6 +97,20 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     bracketed = _joins(context, within, alone, joins, False)
     scope.adopt(within)
     return bracketed.alone() if bracketed.joins else bracketed.units[0]
+
+
+def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
+    """The names of a table or view of FROM; None for anything else."""
+    if not isinstance(node, exp.Table) or node.name.lower() in context.named:
+        return None
+    table = context.catalog.table(node.name)
+    found = table or context.catalog.view(node.name)
+    if found is None:
+        return None
+    written = node.meta.get("shown", node.name)  # without the database that the catalog's name begins with
+    database, name = found.name[: -len(written) - 1] or HOME, found.name[len(found.name) - len(written):]
+    alias = node.alias_or_name
+    return RelationNames(database, name, written if alias.lower() == node.name.lower() else alias, table is not None)
 
 
 def _is_bracket(node: exp.Expr) -> bool:
