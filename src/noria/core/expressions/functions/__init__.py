@@ -36,11 +36,13 @@ from noria.core.expressions.functions.trees import (
     now,
     rebuilt,
     uses_clock,
+    with_arguments,
+    with_each_argument,
     with_values,
     zero_divisors,
 )
 
 __all__ = ["CLOCK", "FALSE", "FLIPPED", "MOMENTS", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "at_time",
            "call", "canonical", "cast", "common_type", "comparable", "conjunction", "cut", "literal", "now", "rebuilt",
-           "retyped", "truth", "uses_clock", "with_values", "wrong_count",
-           "zero_divisors"]
+           "retyped", "truth", "uses_clock", "with_arguments", "with_each_argument", "with_values",
+           "wrong_count", "zero_divisors"]
