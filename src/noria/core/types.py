@@ -145,6 +145,7 @@ class SqlType:
         return self.sql()
 
 
+MOMENTS = (Kind.DATE, Kind.DATETIME)
 BIGINT = SqlType(Kind.INT)
 INT = SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)

@@ -465,9 +465,7 @@ class Executor:
     async def ask(self, question: Inspect) -> Any:
         """Return the worker's answer to a question.  Raises WorkerUnavailable while no worker is up."""
         reply: Done = await self._link.ask(question)
-        if reply.error is not None:
-            raise reply.error
-        return reply.value
+        return reply.result()
 
     async def builds(self) -> list[dict[str, Any]]:
         """Return the builds that run in the background (`Inspect` builds), with Spark's progress on them."""

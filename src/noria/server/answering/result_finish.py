@@ -33,8 +33,6 @@ from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql
 from noria.state.symbols.symbols import SymbolTable
 
-Row = Sequence[Any]
-
 
 @dataclass(frozen=True)
 class ResultFinish:

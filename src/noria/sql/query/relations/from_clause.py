@@ -17,13 +17,13 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.errors.codes import (
     DERIVED_MUST_HAVE_ALIAS,
-    DUP_FIELDNAME,
     NOT_SUPPORTED_YET,
     TOO_MANY_TABLES,
     VIEW_WRONG_LIST,
 )
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import call
+from noria.core.identifiers import refuse_repeated_columns
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
 from noria.plan.after import filter_of
@@ -241,11 +241,7 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
     names = columns or [f.name for f in plan.fields[:width]]
     if columns and len(columns) != width:
         raise SqlError(*VIEW_WRONG_LIST, f"'{alias.name}' names {len(columns)} columns and selects {width}")
-    seen: set[str] = set()
-    for n in names:
-        if n.lower() in seen:
-            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{n}'")
-        seen.add(n.lower())
+    refuse_repeated_columns(names)
     if not columns:
         return plan
     names += [f.name for f in plan.fields[width:]]
