@@ -165,8 +165,6 @@ def kernel(source: SqlType, target: SqlType) -> Kernel:
     return lambda codes, _: _limited(codes, digits, target)
 
 
-
-
 def _to_doubles(source: SqlType, target: SqlType) -> Kernel:
     single = target.bits == 32 and not (source.kind is Kind.DOUBLE and source.bits == 32)
 
