@@ -88,9 +88,10 @@ install() { # this package and what it depends on; a line every two seconds, for
 }
 
 mariadb_for_comparison() { # optional: without it, tests that need it are skipped and say so
-    for program in mariadbd mariadb sysbench; do
+    for program in mariadbd mariadb mariadb-dump sysbench; do
         command -v $program >/dev/null || [ -x /usr/sbin/$program ] || return 1
     done
+    [ -e /usr/share/java/mariadb-java-client.jar ]
 }
 
 chromium_for_tests() { # optional: without it, the tests with a page in a real browser are skipped and say so
@@ -139,9 +140,10 @@ fi
 say "what tests need beside it"
 is_done dev || install '.[dev]'
 if ! mariadb_for_comparison; then
-    say "MariaDB's programs and sysbench, for comparisons (optional)"
+    say "MariaDB's programs, its JDBC driver and sysbench, for comparisons (optional)"
     # The -core packages bring the programs without a service that starts by itself.
-    { apt_install mariadb-server-core && apt_install mariadb-client-core && apt_install sysbench; } ||
+    { apt_install mariadb-server-core && apt_install mariadb-client && apt_install sysbench &&
+        apt_install libmariadb-java; } ||
         say "not installed; tests and benchmarks that compare with MariaDB will be skipped"
 fi
 if ! chromium_for_tests; then
