@@ -72,10 +72,10 @@ class Standalone:
         return found[::-1]
 
     def python_workers(self) -> int:
-        """How many processes Spark has for Python's tasks: what the `pyspark.daemon` of each executor has forked."""
+        """How many processes Spark has for Python's tasks: what the daemon of each executor has forked."""
         names = [Path(f"/proc/{pid}/cmdline") for host in self.daemons for pid in self.processes_of(host)]
         texts = [n.read_text() for n in names if n.exists()]
-        return sum("pyspark.daemon" in t for t in texts) - sum("CoarseGrainedExecutorBackend" in t for t in texts)
+        return sum("spark.hosting.daemon" in t for t in texts) - sum("CoarseGrainedExecutorBackend" in t for t in texts)
 
     def close(self) -> None:
         for process in (*self.daemons.values(), self.master):
