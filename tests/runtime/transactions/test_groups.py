@@ -23,7 +23,7 @@ from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
 from noria.runtime.transactions.group_commit import GroupOutcome
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import PlannedOutcome, RoutedWrites
 

@@ -367,18 +367,18 @@ class Hello:
 
 
 Recipients = tuple[tuple[int, int], ...] | None  # (worker, number of the last message to it) of a write; None: unknown
-Own = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its recipients
+SessionWrites = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its recipients
 
 
 @dataclass(frozen=True)
 class Wrote:
     """Answer to Write, Prepare and Decide. `recipients`: the workers to which the tick of the write sent messages.
-    `own`: set by the front end's link to several workers, for the session that wrote."""
+    `session_writes`: set by the front end's link to several workers, for the session that wrote."""
 
     seq: int
     results: tuple[WriteResult, ...]
     recipients: Recipients = ()
-    own: Own = field(default_factory=dict)
+    session_writes: SessionWrites = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from noria.dataflow.messages.packets import (
     Ingest,
     Inspect,
     Migrate,
-    Own,
     Packet,
     Query,
     Read,
+    SessionWrites,
     SetLimit,
     Snapshot,
     Write,
@@ -54,9 +54,9 @@ from noria.runtime.link.pauses import Pauses, TableWrites
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.shard_link import Losses
 from noria.runtime.link.written import WrittenTables
-from noria.runtime.routing.answers import AT_LEADER, together
+from noria.runtime.routing.answers import AT_LEADER, combined_replies
 from noria.runtime.transactions.locked_statements import LockedStatements
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import RoutedWrites
 
@@ -72,8 +72,8 @@ class ShardedLink:
         self.routes = program.routes
         self.commit_order = order = CommitOrder()
         self._groups = groups = TwoPhaseCommits(links, epoch, order)
-        self._own = own = ReadYourWrites(links)
-        self._writes = writes = RoutedWrites(links, groups, own)
+        self._read_your_writes = read_your_writes = ReadYourWrites(links)
+        self._writes = writes = RoutedWrites(links, groups, read_your_writes)
         self._away = away = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
         self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
@@ -81,12 +81,12 @@ class ShardedLink:
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
         self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written, order)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
-        self._starts = WorkerStarts(links, program, groups, numbering, own, background, self._welcome)
+        self._starts = WorkerStarts(links, program, groups, numbering, read_your_writes, background, self._welcome)
         self._reads = ScatteredReads(links, program)
-        self._loads = BulkLoads(links, program, groups, own, numbering, self._pauses, pending, one_moment)
-        self._snapshots = Snapshots(links, program, groups, own, one_moment)
-        exclusive = ExclusiveWrites(links, program, own, self._pauses, pending, PastPauses(self._begin, router.moved),
-                                    self.submit)
+        self._loads = BulkLoads(links, program, groups, read_your_writes, numbering, self._pauses, pending, one_moment)
+        self._snapshots = Snapshots(links, program, groups, read_your_writes, one_moment)
+        exclusive = ExclusiveWrites(links, program, read_your_writes, self._pauses, pending,
+                                    PastPauses(self._begin, router.moved), self.submit)
         self.unwritten, self.copied = exclusive.unwritten, exclusive.copied
         self.routed, self._locked = router.staged, LockedStatements(self, epoch)
         router.on_blocked = self._locked.begin
@@ -214,7 +214,7 @@ class ShardedLink:
         """Within `on_hello` only: worker 0 restores the program, and the others copy it from there."""
         if isinstance(body, Migrate):
             return await self._changes.restore(body)
-        return together(body, await asyncio.gather(*(link.recover(body) for link in self.links)))
+        return combined_replies(body, await asyncio.gather(*(link.recover(body) for link in self.links)))
 
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
@@ -233,12 +233,12 @@ class ShardedLink:
             return await self._away.builds(body)
         if isinstance(body, SetLimit):
             self._starts.limit = body
-        return together(body, await asyncio.gather(*(link.ask(body, retry) for link in self.links)))
+        return combined_replies(body, await asyncio.gather(*(link.ask(body, retry) for link in self.links)))
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        return self._own.has(worker, self.routes.depth_of(view), writes)
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
+        return self._read_your_writes.has(worker, self.routes.depth_of(view), writes)
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         depth = self.routes.depth_of(view) if view else self.routes.depth
         if depth and writes:
-            await self._own.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))
+            await self._read_your_writes.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from noria.core.statements import Staged, Statement
-from noria.dataflow.messages.packets import Hello, Own, Packet
+from noria.dataflow.messages.packets import Hello, Packet, SessionWrites
 from noria.runtime.link.changes import Change
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.result_memory import MemoryLease
@@ -74,10 +74,10 @@ class Link(Protocol):
 
     async def request(self, body: Packet) -> Any: ...
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         """Whether the worker's part of the view has all effects of these writes."""
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
         all workers."""
 

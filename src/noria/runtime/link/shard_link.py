@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
-from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
+from noria.dataflow.messages.packets import Migrate, Migrated, Packet, SessionWrites, Write
 from noria.runtime.link.changes import (
     Change,
     InFlightPacket,
@@ -250,10 +250,10 @@ class OnlyWorker:
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         await ask(self._link)
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         return True
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Nothing to do: there is no other worker."""
 
 

@@ -1,4 +1,4 @@
-"""Combines the answers of several workers to one question. Pure. Call `together`."""
+"""Combines the answers of several workers to one question. Pure. Call `combined_replies`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_one(body: Packet, values: Sequence[Any]) -> Any:
     return _inspected(body.what, values) if isinstance(body, Inspect) else values[0]
 
 
-def together(body: Packet, replies: Sequence[Done]) -> Done:
+def combined_replies(body: Packet, replies: Sequence[Done]) -> Done:
     """Combine replies; an error of any worker is the answer."""
     wrong = next((r for r in replies if r.error is not None), None)
     return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))

@@ -33,8 +33,8 @@ from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
 from noria.runtime.transactions.inserts import Inserts
-from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.plans import plan_statement
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
@@ -50,8 +50,8 @@ class PlannedOutcome(NamedTuple):
 class RoutedWrites:
     """The writes under way at several workers."""
 
-    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, own: ReadYourWrites):
-        self._links, self._groups, self._own = links, groups, own
+    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, read_your_writes: ReadYourWrites):
+        self._links, self._groups, self._read_your_writes = links, groups, read_your_writes
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: the future of its batch
         self._places: dict[asyncio.Task[PlannedOutcome], tuple[str, Iterable[int]]] = {}
@@ -109,7 +109,8 @@ class RoutedWrites:
 
     def _together_wrote(self, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
         wrong = next((r for r in results if r.error is not None), None)
-        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(sent))
+        result = wrong or WriteResult(sum(r.affected for r in results))
+        return Wrote(0, (result,), session_writes=self._read_your_writes.wrote(sent))
 
     async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients], once: str
                      ) -> list[WriteResult]:
@@ -154,7 +155,7 @@ class RoutedWrites:
                 self._planning[task].cancel()
 
     def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
-        return Wrote(0, (placed.result(results),), own=self._own.wrote(sent))
+        return Wrote(0, (placed.result(results),), session_writes=self._read_your_writes.wrote(sent))
 
     def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
         moved: PlannedOutcome = self._result_unless_cancelled(task)

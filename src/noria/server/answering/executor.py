@@ -31,7 +31,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.dataflow.messages.packets import Done, Inspect, Own, Write, Wrote
+from noria.dataflow.messages.packets import Done, Inspect, SessionWrites, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
@@ -219,7 +219,7 @@ class Executor:
         return KnownSelect.of(compiled.number, compiled.version, compiled.command, reader, compiled.through,
                               compiled.plain, compiled.shape, route)
 
-    def has(self, view: str, worker: int, writes: Own) -> bool:
+    def has(self, view: str, worker: int, writes: SessionWrites) -> bool:
         """True if the view's shard on this worker has these writes."""
         return self._link.has(worker, view, writes)
 
@@ -392,12 +392,12 @@ class Executor:
             raise result.error
         return result
 
-    def written(self, done: asyncio.Future[Any]) -> Own:
+    def written(self, done: asyncio.Future[Any]) -> SessionWrites:
         """Return the writing workers, the numbers and the messages of a finished write, for `catch_up`."""
-        own: Own = done.result().own
-        return own
+        written: SessionWrites = done.result().session_writes
+        return written
 
-    def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: Own
+    def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: SessionWrites
               ) -> tuple[str, int | None] | None:
         """Return the view and the worker (None: several) that may lack these writes.  None if no worker lacks them.
         The view is "" if it is unknown which view answers."""
@@ -424,7 +424,7 @@ class Executor:
         """Return a function that describes the workers that were lost since this call or do not serve, and why."""
         return partial(absent.lost_workers_text, self._link, self._link.losses())
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
         await self._link.catch_up(writes, view, worker)
 

@@ -29,7 +29,7 @@ from noria.core.limits import (
     TRANSACTION_READ_ROWS,
     VIEW_HOLD_MS,
 )
-from noria.dataflow.messages.packets import Done, Inspect, Own, Query, QueryForecast, Read, Rows
+from noria.dataflow.messages.packets import Done, Inspect, Query, QueryForecast, Read, Rows, SessionWrites
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.lookups.through import ReadThrough
@@ -65,7 +65,7 @@ class ViewEntry:
     def stamp(self) -> None:
         self.view.stamp(self.handle)
 
-    def has(self, writes: Own) -> bool:
+    def has(self, writes: SessionWrites) -> bool:
         return self.link.has(self.worker, self.view.name, writes)
 
 

@@ -33,7 +33,7 @@ from noria import __version__
 from noria.core.errors import SqlError
 from noria.core.errors.codes import SERVER_SHUTDOWN
 from noria.core.limits import FRONT_SILENT_S
-from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.packets import Envelope, SessionWrites
 from noria.runtime.link.link import Link
 from noria.runtime.transport import handshake, wire
 from noria.runtime.transport.handshake import (
@@ -352,7 +352,7 @@ class FarFront:
     def _forget(self, message: messages.Forget) -> None:
         self.replica.forget(message.view)
 
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         return None  # this host has no shared memory of the workers
 
     # ------------------------------------------------------------ counts

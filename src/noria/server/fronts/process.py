@@ -21,7 +21,7 @@ from typing import Any, cast
 import uvloop
 
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
-from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.packets import Envelope, SessionWrites
 from noria.runtime.link.link import Link
 from noria.runtime.transport import wire
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
@@ -164,7 +164,7 @@ class FrontEnd(asyncio.Protocol):
             self._certificates.reload()
 
     # ------------------------------------------------------------ hits
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         return hit(self.reads, self.link, known, values, True, unseen)
 
     # ------------------------------------------------------------ the program

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from noria.core.types import Field
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
@@ -52,7 +52,7 @@ class Front(Protocol):
 
     def send(self, message: Any) -> None: ...
 
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         """Answer as `hits.hit` does."""
 
 
@@ -132,7 +132,7 @@ class RemoteSession:
 
     def _as_new(self) -> None:
         self.status, self._may_keep = AUTOCOMMIT, True
-        self.unseen: Own = {}
+        self.unseen: SessionWrites = {}
         self.hold(self._hold)
 
     def hold(self, wait: bool) -> None:

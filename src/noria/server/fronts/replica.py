@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakSet
 
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.transactions.own_writes import has_heard
+from noria.runtime.transactions.read_your_writes import has_heard
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.hits import KnownSelect
 from noria.sql.text.databases import HOME, namespace_of, unknown_database
@@ -73,7 +73,7 @@ class Replica:
         return namespace_of(database or self.databases[0])
 
     # ------------------------------------------------------------ a session's own writes
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         """As `Link.has`: True only if the controller or the frontier has reported it."""
         depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
@@ -82,7 +82,7 @@ class Replica:
             or (depth == 1 and (w == worker or has_heard(worker, messages, partial(self._heard, worker, w))))
             for w, (number, messages) in writes.items())
 
-    def saw(self, view: str, worker: int, writes: Own) -> None:
+    def saw(self, view: str, worker: int, writes: SessionWrites) -> None:
         """Note that the view's shard on the worker has these writes."""
         seen = self._seen.setdefault((view, worker), {})
         for w, (number, _) in writes.items():

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client, Warning_
 from noria.server.sessions.locked_tables import LockedTables
@@ -40,7 +40,7 @@ class SessionContext(Protocol):
     last_insert_id: int
     row_count: int
     offset: timedelta
-    unseen: Own
+    unseen: SessionWrites
     text: str
 
     def set_status(self) -> None:

@@ -31,9 +31,9 @@ from noria.core.errors.codes import (
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
-from noria.runtime.transactions.own_writes import together
+from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import CachedStatement
@@ -109,7 +109,7 @@ class Session:
         self.row_count = -1
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
-        self.unseen: Own = {}  # its writes whose effects some worker may lack
+        self.unseen: SessionWrites = {}  # its writes whose effects some worker may lack
         self._locks.unlock(self.connection_id)
         self.set_status()
 
@@ -232,7 +232,7 @@ class Session:
             plain = compiled.direct and not self.offset and not self.locked.matter
             if plain and (self.transaction.unchecked or not self.transaction.reads_apart(compiled)):
                 lacks = self.executor.lacks(compiled, values, self.unseen) if self.unseen else None
-                answer = reads.select_after_own(self, compiled, values, *lacks) if lacks is not None else (
+                answer = reads.select_after_own_writes(self, compiled, values, *lacks) if lacks is not None else (
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
@@ -447,7 +447,7 @@ class Session:
     def collect_own_writes(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
         if own := self.transaction.written:
-            self.unseen, self.transaction.written = together(self.unseen, own), {}
+            self.unseen, self.transaction.written = merged_writes(self.unseen, own), {}
         self.set_status()
 
     async def _lock(self, command: sql.LockTables) -> Ok:

@@ -21,7 +21,7 @@ from noria.core.errors.codes import (
     SP_DOES_NOT_EXIST,
 )
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.dataflow.messages.packets import Own, Wrote
+from noria.dataflow.messages.packets import SessionWrites, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import EARLIEST, ResultSet
@@ -42,7 +42,7 @@ class SessionTransaction:
         self.open = False
         self.next_read_only: bool | None = None
         self.next_isolation: str | None = None
-        self.written: Own = {}  # what the last commit wrote
+        self.written: SessionWrites = {}  # what the last commit wrote
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -190,7 +190,7 @@ class SessionTransaction:
                 wrote: Wrote = await self._service.coordinator.commit(parts, once)
             except SqlError as e:
                 raise NotCommitted(e.code, e.state, e.message) from None
-            self.written = wrote.own
+            self.written = wrote.session_writes
 
     def abandon(self) -> None:
         """Roll back: forget what the transaction has done, and leave it.  Nothing waits for the workers."""

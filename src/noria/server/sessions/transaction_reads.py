@@ -21,7 +21,7 @@ from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIME
 from noria.core.limits import DENSE_KEYS, LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reads import rows_of_lookup, rows_read
@@ -66,22 +66,22 @@ class TransactionService:
         return await self.coordinator.stage(transaction, timed, wait_s)
 
     async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int
-                    ) -> tuple[WriteResult, Own]:
+                    ) -> tuple[WriteResult, SessionWrites]:
         """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
         the session's number.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for tries in range(ALONE_TRIES):
-            own = self.coordinator.begin(owner=owner)
+            single = self.coordinator.begin(owner=owner)
             try:
-                result = await self.stage(own, statement, offset, wait_s, True)
-                return result, (await self.coordinator.commit(own)).own
+                result = await self.stage(single, statement, offset, wait_s, True)
+                return result, (await self.coordinator.commit(single)).session_writes
             except SqlError as e:
                 if e.code != LOCK_DEADLOCK.number or tries == ALONE_TRIES - 1:
                     raise
             finally:
-                self.coordinator.end(own)
+                self.coordinator.end(single)
         raise AssertionError("the last try returns or raises")
 
     async def over(self, table: TableDef) -> None:
