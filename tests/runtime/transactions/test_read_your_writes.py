@@ -31,7 +31,7 @@ class Line:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
 
-    def heard(self, worker: int) -> int:
+    def frontier_of(self, worker: int) -> int:
         return 0
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:

@@ -154,7 +154,7 @@ class InProcessLink(ShardLink):
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
-    def heard(self, worker: int) -> int:
+    def frontier_of(self, worker: int) -> int:
         """The number of the last message of the other worker whose effects are visible here (see
         `worker/frontier.py`)."""
         return self.hosted.frontier()[worker]

@@ -24,7 +24,7 @@ from noria.dataflow.messages.packets import Done, Inspect, Packet, Recipients, S
 class FrontierLink(Protocol):
     """The operations needed of one worker's link."""
 
-    def heard(self, worker: int) -> int: ...
+    def frontier_of(self, worker: int) -> int: ...
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
@@ -59,7 +59,7 @@ class ReadYourWrites:
             return False
         if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
             return False
-        return depth > 1 or not has_heard(worker, sent, lambda: self._links[worker].heard(writer))
+        return depth > 1 or not has_received(worker, sent, lambda: self._links[worker].frontier_of(writer))
 
     async def catch_up(self, writes: SessionWrites, depth: int, readers: Iterable[int]) -> None:
         """Wait until the readers have the effects of these writes, or of all earlier ones if `writes` is empty.
@@ -88,10 +88,10 @@ class ReadYourWrites:
             raise reply.error
 
 
-def has_heard(worker: int, sent: Recipients, heard: Callable[[], int]) -> bool:
-    """Whether the worker has all effects that a write sent it directly. `heard`: the last message of the writer
+def has_received(worker: int, sent: Recipients, frontier: Callable[[], int]) -> bool:
+    """Whether the worker has all effects that a write sent it directly. `frontier`: the last message of the writer
     whose effects it has."""
-    return sent is not None and all(w != worker or heard() >= last for w, last in sent)
+    return sent is not None and all(w != worker or frontier() >= last for w, last in sent)
 
 
 def merged_writes(writes: SessionWrites, more: SessionWrites) -> SessionWrites:

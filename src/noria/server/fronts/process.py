@@ -124,9 +124,9 @@ class FrontEnd(asyncio.Protocol):
     # ------------------------------------------------------------ life
     def _begin(self, begin: messages.StartServing) -> None:
         logging.getLogger().setLevel(begin.log_level)
-        heard = [FrontierReader(frontier_path(Path(path).parent, w), len(begin.views))
+        frontiers = [FrontierReader(frontier_path(Path(path).parent, w), len(begin.views))
                  for w, path in enumerate(begin.views)]
-        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer),
+        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: frontiers[worker](writer),
                                begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)

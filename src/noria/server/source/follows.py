@@ -91,7 +91,7 @@ class Followers:
             if record is None:
                 return {"record": None, "at": 0}
             follow = await self._made(name, record)
-        with self._heard(name):
+        with self._request_of(name):
             async with follow.turn:
                 follow.run = run
                 if follow.unsure:
@@ -126,7 +126,7 @@ class Followers:
     async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
         """Replace the follower's record."""
         follow = self._of(name, run)
-        with self._heard(name):
+        with self._request_of(name):
             await self._noted(name, follow, record)
 
     async def _noted(self, name: str, follow: _Follow, record: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ class Followers:
     async def run(self, name: str, run: str, statement: str) -> None:
         """Run a statement on a followed table (CREATE, TRUNCATE) as its follower."""
         follow = self._of(name, run)
-        with self._heard(name), written_by(name):
+        with self._request_of(name), written_by(name):
             async with follow.turn:
                 await self._run(statement)
 
@@ -175,7 +175,7 @@ class Followers:
         Position 0: the transaction continues in the next request.  Returns False if they were applied before.
         """
         follow = self._of(name, run)
-        with self._heard(name):
+        with self._request_of(name):
             return await self._in_turn(name, run, follow, position, changes)
 
     async def _in_turn(self, name: str, run: str, follow: _Follow, position: int,
@@ -229,7 +229,7 @@ class Followers:
         first load since the last report.
         """
         self._of(name, run)
-        with self._heard(name) as status:
+        with self._request_of(name) as status:
             if progress.get("state", status.state) == STOPPED != status.state:
                 why = f": {progress['error']}" if progress.get("error") else ""
                 log.info("following %s: the follower stopped%s", status.source, why)
@@ -242,7 +242,7 @@ class Followers:
             return status.loaded
 
     @contextmanager
-    def _heard(self, name: str) -> Iterator[FollowerStatus]:
+    def _request_of(self, name: str) -> Iterator[FollowerStatus]:
         """Count a request of the follower as running within this context."""
         status, follow = self._followed.statuses[name], self._follows[name]
         status.requests += 1
@@ -250,7 +250,7 @@ class Followers:
             yield status
         finally:
             status.requests -= 1
-            status.heard = self._followed.now()
+            status.last_request = self._followed.now()
             if follow.watch is None:
                 follow.watch = asyncio.get_running_loop().call_later(FOLLOW_LOST_S, self._look, name, follow)
 
