@@ -321,7 +321,7 @@ def test_the_reader_of_an_adhoc_view_becomes_that_of_a_named_one(db: Database) -
         assert len(db.sql(PER_A).rows) == 2
     db.sql("SELECT COUNT(*) AS n FROM t")
     transport: Any = db.transport
-    transport.run(transport.program.settled())
+    transport.run(transport.program.wait_until_idle())
     (adhoc,) = readers(db)
     db.sql(f"CREATE VIEW v AS {PER_A}")
     assert readers(db) == {"v"} and adhoc not in shown(db) and shown(db)["v"][0] == "full"

@@ -459,7 +459,7 @@ class Stuck:
             await never()
 
         monkeypatch.setattr(executor, "select_bound", answer)
-        monkeypatch.setattr(executor.program, "settled", never)
+        monkeypatch.setattr(executor.program, "wait_until_idle", never)
 
     def run(self, text: str) -> Any:
         return self._run(complete(self._session, text, []))[-1]

@@ -43,7 +43,7 @@ class ConsistentCut:
         """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
         receives the request. WorkerUnavailable if a worker is down or lost before that."""
         _look(self._links)
-        places = [link.hold(self._name) for link in self._links]
+        places = [link.reserve_place(self._name) for link in self._links]
         try:
             if rest is not None:
                 await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))

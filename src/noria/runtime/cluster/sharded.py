@@ -132,9 +132,9 @@ class ShardedLink:
         for link in self.links:
             await link.up()
 
-    def settled(self) -> bool:
+    def is_idle(self) -> bool:
         at_rest = not self._groups and not self._away and not self._program.changing.locked()
-        return at_rest and all(link.settled() for link in self.links)
+        return at_rest and all(link.is_idle() for link in self.links)
 
     # ------------------------------------------------------------ transactions
     @property

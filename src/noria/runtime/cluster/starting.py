@@ -97,7 +97,7 @@ class WorkerStarts:
             await link.replay(catalog_only)
             if program.under_way is not None and LEADER in program.under_way.done:
                 link.answer_migrations()
-        await self._groups.settle(hellos)
+        await self._groups.resolve_running(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:

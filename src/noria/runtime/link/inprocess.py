@@ -88,8 +88,8 @@ class InProcessLink(ShardLink):
             raise WorkerUnavailable(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
-    def settled(self) -> bool:
-        return self.book.changes.settled
+    def is_idle(self) -> bool:
+        return self.book.changes.is_idle
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
         return self._queue.submit(body)

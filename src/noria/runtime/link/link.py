@@ -133,9 +133,9 @@ class WorkerLink(ShardLink):
     def losses(self) -> Losses:
         return {self.worker: (self.stats.losses, self._last_loss)}
 
-    def settled(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether every submitted change is answered."""
-        return self.book.changes.settled
+        return self.book.changes.is_idle
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:

@@ -25,7 +25,7 @@ from noria.dataflow.messages.packets import Done, FindConflicts, Write, Wrote
 from noria.runtime.link.changes import WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import parts_of
-from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningLink, TwoPhaseCommits
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class _PendingInsert:
     done: asyncio.Future[WriteResult | None]
     places: dict[int, int] = field(default_factory=dict)
 
-    def settle(self, result: WriteResult | None) -> None:
+    def finish(self, result: WriteResult | None) -> None:
         if not self.done.done():
             self.done.set_result(result)
 
@@ -54,7 +54,7 @@ class _PendingInsert:
 class Inserts:
     """The INSERTs that wait for a batch, and the batch under way."""
 
-    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits):
+    def __init__(self, links: Sequence[PlanningLink], groups: TwoPhaseCommits):
         self._links, self._groups = links, groups
         self._waiting: list[_PendingInsert] = []
         self._running: asyncio.Task[None] | None = None
@@ -127,7 +127,7 @@ class Inserts:
 
     async def _insert(self, together: Sequence[_PendingInsert]) -> None:
         name = self._groups.name()
-        places = [link.hold(name) for link in self._links]
+        places = [link.reserve_place(name) for link in self._links]
         group: asyncio.Task[Outcome] | None = None
         writes: dict[asyncio.Future[Any], list[_PendingInsert]] = {}
         try:
@@ -149,7 +149,7 @@ class Inserts:
         for w, link in enumerate(self._links):
             mine = [one for one in free if w in one.parts]
             if mine:
-                writes[link.put(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
+                writes[link.fill_place(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
         return writes
 
     async def _wrote(self, writes: Mapping[asyncio.Future[Any], Sequence[_PendingInsert]]) -> None:
@@ -160,7 +160,7 @@ class Inserts:
                     one.fail(error)
                 else:
                     reply: Wrote = wrote.result()
-                    one.settle(reply.results[n])
+                    one.finish(reply.results[n])
 
     async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_PendingInsert]) -> None:
         """Report the outcome of INSERTs that have several owners each."""
@@ -172,11 +172,11 @@ class Inserts:
             outcome = Outcome(False, {})  # one of them may have ended a worker
         if outcome.done:
             for one in free:
-                one.settle(one.placed.result(outcome.of(one.places)))
+                one.finish(one.placed.result(outcome.of(one.places)))
             return
         wrong = {one for one in free if any(r.error is not None for r in outcome.of(one.places))} or set(free)
         for one in wrong:
-            one.settle(None)
+            one.finish(None)
         self._waiting[:0] = [one for one in free if one not in wrong]
 
     async def _planned(self, places: Sequence[asyncio.Future[Any]],
@@ -209,5 +209,5 @@ class Inserts:
                 raise reply.error
             for conflict, (one, _) in zip(reply.value, some, strict=True):
                 if conflict:
-                    one.settle(WriteResult(error=conflict) if isinstance(conflict, SqlError) else None)
+                    one.finish(WriteResult(error=conflict) if isinstance(conflict, SqlError) else None)
         return [one for one in together if not one.done.done()]

@@ -35,7 +35,7 @@ from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, 
 from noria.runtime.transactions.inserts import Inserts
 from noria.runtime.transactions.plans import plan_statement
 from noria.runtime.transactions.read_your_writes import ReadYourWrites
-from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningLink, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 
@@ -50,7 +50,7 @@ class PlannedOutcome(NamedTuple):
 class RoutedWrites:
     """The writes under way at several workers."""
 
-    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, read_your_writes: ReadYourWrites):
+    def __init__(self, links: Sequence[PlanningLink], groups: TwoPhaseCommits, read_your_writes: ReadYourWrites):
         self._links, self._groups, self._read_your_writes = links, groups, read_your_writes
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: the future of its batch
@@ -192,7 +192,7 @@ class RoutedWrites:
                     self._release(name, places)
 
     def _put(self, name: str, worker: int, body: Change) -> asyncio.Future[Any]:
-        return self._links[worker].put(name, body)
+        return self._links[worker].fill_place(name, body)
 
     async def _reached(self, places: Mapping[int, asyncio.Future[Any]]) -> bool:
         """Wait until everything before the places is answered. False if a worker was lost first: nothing may wait
@@ -233,7 +233,7 @@ class RoutedWrites:
 
     def _reserve(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
         name = self._groups.name()
-        return name, {w: self._links[w].hold(name) for w in workers}
+        return name, {w: self._links[w].reserve_place(name) for w in workers}
 
     def _release(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
@@ -289,7 +289,7 @@ class RoutedWrites:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
+            wrote: Wrote = await self._links[worker].fill_place(name, Write((part,), once=once, wait_s=SENDER_WAITS))
             return wrote.results
         self._group_of[task] = self._groups.begin(parts, name, once=once)
         return (await self._group_of[task]).all()

@@ -315,7 +315,7 @@ class Executor:
             except SqlError as e:
                 if not is_redefined(e):
                     raise
-            await self.program.settled(attempt)
+            await self.program.wait_until_idle(attempt)
         raise view_changed(name)
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:

@@ -128,7 +128,7 @@ class FarSession(RemoteSession):
         except SqlError as e:
             answer.set_exception(e)
             return
-        later.future.add_done_callback(lambda done: _settle(answer, partial(later.then, done)))
+        later.future.add_done_callback(lambda done: _set_outcome(answer, partial(later.then, done)))
 
     def _request(self, *arguments: Any) -> PendingOutcome[Any]:
         self._check()
@@ -365,7 +365,7 @@ class FarFront:
                                         self.sessions.guard.taken()))
 
 
-def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
+def _set_outcome(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
     if answer.done():
         return
     try:

@@ -332,7 +332,7 @@ class Session:
                     self.noted(e)
                     if not is_redefined(e):
                         raise
-                await self.executor.program.settled(attempt)
+                await self.executor.program.wait_until_idle(attempt)
         finally:
             self.running.unlimited()
         if outcome is None:
