@@ -35,7 +35,7 @@ from noria.plan.uses import columns_used, outdated
 from noria.plan.view import ViewDef
 
 ONE_SHOT_PLANS = 256  # SELECTs whose nodes are kept
-OnceNodes = tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]
+OneShotNodes = tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]
 
 
 class Lowering:
@@ -51,8 +51,8 @@ class Lowering:
         self._sharing = SharedNodes(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # the views' plans as they are in the graph
         self._full: set[Node] = set()  # with several workers: the nodes that every worker must keep full
-        self._once: dict[int, tuple[ViewDef, OnceNodes]] = {}  # by id; valid while the graph is the same
-        self._once_at = 0  # `Graph.changes` when they were made
+        self._one_shots: dict[int, tuple[ViewDef, OneShotNodes]] = {}  # by id; valid while the graph is the same
+        self._one_shots_at = 0  # `Graph.changes` when they were made
         self._changed: set[mir.Mir] | None = None  # the sources of added and dropped views; None: no change
 
     def node(self, m: mir.Mir) -> Node:
@@ -228,20 +228,20 @@ class Lowering:
         return UnsharedLayout(frozenset(m for m, n in alone.made.items() if n in full), reader not in full,
                               len(alone._kept))
 
-    def once(self, view: ViewDef) -> OnceNodes:
+    def one_shot(self, view: ViewDef) -> OneShotNodes:
         """Return nodes outside the graph, for reads of a view that is not in it.
 
         Returns the view with errors carried, the node of its rows, the equal graph nodes of these nodes, and the used
         columns of the base tables.  A SELECT that is repeated gets the same nodes while the graph is the same.
         """
-        if self._once_at != self.engine.graph.changes or len(self._once) >= ONE_SHOT_PLANS:
-            self._once, self._once_at = {}, self.engine.graph.changes
-        known = self._once.get(id(view))
+        if self._one_shots_at != self.engine.graph.changes or len(self._one_shots) >= ONE_SHOT_PLANS:
+            self._one_shots, self._one_shots_at = {}, self.engine.graph.changes
+        known = self._one_shots.get(id(view))
         if known is None or known[0] is not view:
-            known = self._once[id(view)] = view, self._made_once(view)
+            known = self._one_shots[id(view)] = view, self._made_one_shot(view)
         return known[1]
 
-    def _made_once(self, view: ViewDef) -> OnceNodes:
+    def _made_one_shot(self, view: ViewDef) -> OneShotNodes:
         view = error_reporting_view(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
@@ -394,7 +394,7 @@ class Lowering:
 
     def rename_table(self, table: str, name: str) -> None:
         """Rename a table in all nodes and plans."""
-        self._once = {}
+        self._one_shots = {}
         for node in self.engine.bases.get(table, ()):
             assert isinstance(node.op, Base)
             node.op.table = replace(node.op.table, name=name)
@@ -411,7 +411,7 @@ class Lowering:
             self._sharing.rename_table(table, name)
 
     def rekey_table(self, table: TableDef) -> None:
-        self._once = {}
+        self._one_shots = {}
         for node in self.engine.bases.get(table.name, ()):
             assert isinstance(node.op, Base)
             node.op.rekey(table, node.width)

@@ -229,7 +229,7 @@ class BaseStore(Protocol):
         most `most` are left."""
 
     def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None,
-              group: str = "", forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult],
+              group: str = "", forget: Sequence[str] = (), idempotency_key: str = "") -> tuple[list[WriteResult],
                                                                                     dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
 
@@ -238,8 +238,8 @@ class BaseStore(Protocol):
         nothing, and returns its first results without deltas.
 
         `work`: checked between slices of a scan, before the commit. `group`: all statements are applied or none
-        is. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
-        name that it remembers likewise.
+        is. The store remembers this name as committed until a later write lists it in `forget`. `idempotency_key`:
+        another name that it remembers likewise.
         """
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
@@ -343,7 +343,7 @@ class BaseStore(Protocol):
                      others: dict[str, list[str]] | None = None) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
-               epoch: int, seq: int, once: str = "") -> None: ...
+               epoch: int, seq: int, idempotency_key: str = "") -> None: ...
 
 
 class State(Protocol):

@@ -77,15 +77,15 @@ class Write:
     completely or not at all. Answer: `Wrote`.
 
     `group`: the statements are this worker's part of a group over several shards; all are applied or none is. Their
-    commit decides for all shards; the store remembers this name until a later write lists it in `forget`. `once`: a
-    name that is remembered likewise, for a single write (`Inspect` "once"). `wait_s`: how long the write may wait for
-    locks; SENDER_WAITS: its sender receives error 3572.
+    commit decides for all shards; the store remembers this name until a later write lists it in `forget`.
+    `idempotency_key`: a name that is remembered likewise, for a single write (`Inspect` "remembered names"). `wait_s`:
+    how long the write may wait for locks; SENDER_WAITS: its sender receives error 3572.
     """
 
     statements: tuple[Statement, ...]
     group: str = ""
     forget: tuple[str, ...] = ()
-    once: str = ""
+    idempotency_key: str = ""
     wait_s: float = LOCK_WAIT_S
 
 
@@ -259,8 +259,8 @@ class Query:
 
 @dataclass(frozen=True)
 class QueryForecast:
-    """How a Query would be answered now. `way`: "once", "slices" (a scan of its only table) or "too much". `rows`: the
-    rows of tables and states that the way "once" reads."""
+    """How a Query would be answered now. `way`: "one-shot", "slices" (a scan of its only table) or "too much". `rows`:
+    the rows of tables and states that the way "one-shot" reads."""
 
     way: str
     rows: int
@@ -313,7 +313,7 @@ class Inspect:
     * forecast: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows in the range.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
-    * once (prefix): the remembered names of groups and writes that begin with the prefix.
+    * remembered names (prefix): the remembered names of groups and writes that begin with the prefix.
     """
 
     request: int

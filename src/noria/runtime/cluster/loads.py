@@ -52,7 +52,8 @@ class BulkLoads:
             for r in checks:
                 if r.error is not None:
                     return r
-            outcome = await self._groups.begin({w: (body.of(w),) for w in workers}, patient=True, once=body.once)
+            outcome = await self._groups.begin({w: (body.of(w),) for w in workers}, patient=True,
+                                               idempotency_key=body.idempotency_key)
             results = outcome.all()
             wrong = next((r.error for r in results if r.error is not None), None)
             table = self._program.mirror.tables.get(body.table)

@@ -145,8 +145,8 @@ class ShardedLink:
         if (known := self._program.mirror.tables.get(table)) is not None:
             await self._numbering.look((known,))
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        return self._router.commit_staged(parts, once, scope)
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        return self._router.commit_staged(parts, idempotency_key, scope)
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         await self.commit_order.wait(scope)

@@ -57,7 +57,7 @@ class WriteRouter:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
+        inner, wrote = self._writes.begin(parts, body.idempotency_key, body.wait_s)
         self._begun((statement.table,), inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
                                 partial(self.on_blocked, body) if waits else None,
@@ -69,7 +69,7 @@ class WriteRouter:
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin_together(parts, body.once)
+        inner, wrote = self._writes.begin_together(parts, body.idempotency_key)
         tables = {s.table for s in body.statements}
         self._begun(tables, inner)
         order = self._behind(parts, tables)
@@ -84,10 +84,10 @@ class WriteRouter:
             self._numbering.numbers.reached(self._program.mirror.tables[statement.table], placed.brings)
         return placed
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
         """Commit a transaction's parts. Returns the future of a `Wrote`. `scope`: where it has parts and locks."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), once)
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), idempotency_key)
         self._begun({t for part in parts.values() for t in part.tables}, inner)
         self._pending.passes_on(inner, future, wrote, order=partial(self._order.answer, scope))
         return future

@@ -449,7 +449,7 @@ class PendingReplies:
 
 def _shares(body: Write) -> bool:
     """Whether the write may share a packet with others."""
-    return not (body.group or body.once or body.forget)
+    return not (body.group or body.idempotency_key or body.forget)
 
 
 def _tables(body: Write | Prepare) -> frozenset[str]:

@@ -241,8 +241,8 @@ class OnlyWorker:
     async def learn_numbers(self, table: str) -> None:
         """Nothing to learn: the worker itself assigns them."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        return self._link.submit(Write(tuple(parts.values()), once=once))
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        return self._link.submit(Write(tuple(parts.values()), idempotency_key=idempotency_key))
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         """Nothing to wait for: one worker shows a commit at once."""

@@ -36,7 +36,7 @@ def _inspected(what: str, values: Sequence[Any]) -> Any:
         return _foreseen(values)
     if what == "waits":
         return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]
-    if what == "once":
+    if what == "remembered names":
         return sorted({name for names in values for name in names})
     if what == "stats":
         return _stats(values)
@@ -53,7 +53,7 @@ def _inspected(what: str, values: Sequence[Any]) -> Any:
 
 def _foreseen(each: Sequence[QueryForecast]) -> QueryForecast:
     """The most expensive way of any worker, and the sum of rows."""
-    return QueryForecast(max((f.way for f in each), key=("once", "slices", "too much").index),
+    return QueryForecast(max((f.way for f in each), key=("one-shot", "slices", "too much").index),
                          sum(f.rows for f in each))
 
 

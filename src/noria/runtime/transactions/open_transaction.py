@@ -31,9 +31,9 @@ class Workers(Protocol):
     async def learn_numbers(self, table: str) -> None:
         """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`. `scope`:
-        the workers and tables of its parts and locks."""
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `idempotency_key`: as in `Write`.
+        `scope`: the workers and tables of its parts and locks."""
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         """Wait until the commits are visible everywhere that a transaction without writes may have seen."""

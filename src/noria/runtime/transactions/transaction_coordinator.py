@@ -404,8 +404,8 @@ class TransactionCoordinator:
                       transaction.snapshot is not None and not latest)
 
     # ------------------------------------------------------------ ends
-    async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
-        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or
+    async def commit(self, transaction: OpenTransaction, idempotency_key: str = "") -> Wrote:
+        """Commit the transaction. `idempotency_key`: as in `Write`. Raises SqlError if it is rolled back instead, or
         WorkerUnavailable if that is unknown."""
         try:
             self._refuse_lost(transaction)
@@ -422,7 +422,7 @@ class TransactionCoordinator:
             return Wrote(0, (WriteResult(),))
         self.removals.update(transaction.removed)
         try:
-            wrote = await self._committed(self._workers.commit_staged(parts, once, transaction.scope))
+            wrote = await self._committed(self._workers.commit_staged(parts, idempotency_key, transaction.scope))
         except WorkerLost:
             self.end(transaction)
             raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "

@@ -131,12 +131,12 @@ class TwoPhaseCommits:
                 await self._links[w].up()
 
     def begin(self, parts: Mapping[int, tuple[Statement, ...]], reserved: str = "",
-              sent: dict[int, Recipients] | None = None, patient: bool = False, once: str = ""
+              sent: dict[int, Recipients] | None = None, patient: bool = False, idempotency_key: str = ""
               ) -> asyncio.Task[Outcome]:
         """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
         `reserved`: the name of reserved already reserved for it in the workers' queues. `sent`: receives, for each
-        worker, the messages that its tick sent. `once`: a name to remember with the decision.
+        worker, the messages that its tick sent. `idempotency_key`: a name to remember with the decision.
         """
         name = reserved or self.name()
         first, *others = sorted(parts)
@@ -145,7 +145,7 @@ class TwoPhaseCommits:
             return self._links[w].fill_place(name, body) if reserved else self._links[w].submit(body)
 
         self._links[first].gate(name)
-        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), once)
+        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), idempotency_key)
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         scope = Scope(parts.keys(), {t for some in parts.values() for s in some for t in tables_written(s)})

@@ -60,23 +60,23 @@ class RoutedWrites:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._cancelled: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: RoutedWrite, once: str = "", wait_s: float = LOCK_WAIT_S
+    def begin(self, placed: RoutedWrite, idempotency_key: str = "", wait_s: float = LOCK_WAIT_S
               ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
         parts = placed.parts
         if placed.moves or placed.unique:
-            together = Inserts.accepts(placed) and not once
-            moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
+            together = Inserts.accepts(placed) and not idempotency_key
+            moving = self._begin_insert(placed) if together else self._begin_moving(placed, idempotency_key)
             return moving, lambda: self._moved(placed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
+            one = self._links[worker].submit(Write((part,), idempotency_key=idempotency_key, wait_s=wait_s))
             return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().recipients})
-        if GroupCommits.accepts(placed) and not once:
+        if GroupCommits.accepts(placed) and not idempotency_key:
             batched = self._begin_in_batch(placed)
             return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
         sent: dict[int, Recipients] = {}
-        group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, once))
+        group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, idempotency_key))
         group.add_done_callback(self._group_ended)
         return group, lambda: self._wrote(placed, self._result_unless_cancelled(group), sent)
 
@@ -90,7 +90,7 @@ class RoutedWrites:
         task.add_done_callback(self._together.pop)
         return task
 
-    def begin_together(self, placed: Sequence[RoutedWrite], once: str
+    def begin_together(self, placed: Sequence[RoutedWrite], idempotency_key: str
                        ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
@@ -100,10 +100,10 @@ class RoutedWrites:
             parts[worker] = (*parts.get(worker, ()), part)
         if len(parts) == 1:
             ((worker, own),) = parts.items()
-            one = self._links[worker].submit(Write(own, once=once))
+            one = self._links[worker].submit(Write(own, idempotency_key=idempotency_key))
             return one, lambda: self._together_wrote(one.result().results, {worker: one.result().recipients})
         sent: dict[int, Recipients] = {}
-        group = asyncio.ensure_future(self._run_group(parts, sent, once))
+        group = asyncio.ensure_future(self._run_group(parts, sent, idempotency_key))
         group.add_done_callback(self._group_ended)
         return group, lambda: self._together_wrote(self._result_unless_cancelled(group), sent)
 
@@ -112,15 +112,15 @@ class RoutedWrites:
         result = wrong or WriteResult(sum(r.affected for r in results))
         return Wrote(0, (result,), session_writes=self._read_your_writes.wrote(sent))
 
-    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients], once: str
-                     ) -> list[WriteResult]:
+    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients],
+                         idempotency_key: str) -> list[WriteResult]:
         """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         while True:
             await self._wait_for(parts, task)
             sent.clear()
-            group = self._groups.begin(parts, sent=sent, once=once)
+            group = self._groups.begin(parts, sent=sent, idempotency_key=idempotency_key)
             self._group_of[task] = group
             try:
                 return (await group).all()
@@ -220,8 +220,8 @@ class RoutedWrites:
         return await self._move(placed)
 
     # ------------------------------------------------------------ rows that move between workers
-    def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[PlannedOutcome]:
-        task = asyncio.ensure_future(self._move(placed, once))
+    def _begin_moving(self, placed: RoutedWrite, idempotency_key: str) -> asyncio.Task[PlannedOutcome]:
+        task = asyncio.ensure_future(self._move(placed, idempotency_key))
         task.add_done_callback(self._ended)
         return task
 
@@ -239,7 +239,7 @@ class RoutedWrites:
         for w in workers:
             self._links[w].release_place(name)
 
-    async def _move(self, placed: RoutedWrite, once: str = "") -> PlannedOutcome:
+    async def _move(self, placed: RoutedWrite, idempotency_key: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
@@ -252,7 +252,7 @@ class RoutedWrites:
                 if plan.parts.keys() <= places.keys():
                     del self._places[task]
                     self._release(name, places.keys() - plan.parts.keys())
-                    results = await self._do(task, name, plan.parts, once)
+                    results = await self._do(task, name, plan.parts, idempotency_key)
                     wrong = next((r for r in results if r.error is not None), None)
                     return PlannedOutcome(wrong or plan.result, tuple(plan.parts))
                 concerned |= plan.parts.keys()
@@ -283,15 +283,16 @@ class RoutedWrites:
             raise WorkerLost
         return planning.result()
 
-    async def _do(self, task: asyncio.Task[PlannedOutcome], name: str, parts: Mapping[int, tuple[Move]], once: str
-                  ) -> Sequence[WriteResult]:
+    async def _do(self, task: asyncio.Task[PlannedOutcome], name: str, parts: Mapping[int, tuple[Move]],
+                  idempotency_key: str) -> Sequence[WriteResult]:
         if not parts:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].fill_place(name, Write((part,), once=once, wait_s=SENDER_WAITS))
+            write = Write((part,), idempotency_key=idempotency_key, wait_s=SENDER_WAITS)
+            wrote: Wrote = await self._links[worker].fill_place(name, write)
             return wrote.results
-        self._group_of[task] = self._groups.begin(parts, name, once=once)
+        self._group_of[task] = self._groups.begin(parts, name, idempotency_key=idempotency_key)
         return (await self._group_of[task]).all()
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:

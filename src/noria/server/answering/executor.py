@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -105,7 +105,7 @@ class Executor:
         if view is None:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select), None, set_state)
-        if self.program.once(view) and (found := await self._once(select, view, set_state)) is not None:
+        if self.program.wants_one_shot(view) and (found := await self._one_shot(select, view, set_state)) is not None:
             return found
         named = self.program.readerless(view)
         set_state("making an ad-hoc view" if named is None else waits_for(named.name))
@@ -118,7 +118,7 @@ class Executor:
             return await self._by_spark(sql.as_batch(select, e.message), view, set_state)
         return await _settled(self._look_up(reader, select, set_state))
 
-    async def _once(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
+    async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = ResultFinish.of(view)
         try:
@@ -132,7 +132,7 @@ class Executor:
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.adhoc_views.policy, self.program.version
         try:
-            result = await shape.result_of(*await self.reads.once(view, keys, nulls, between))
+            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, between))
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)
@@ -346,13 +346,14 @@ class Executor:
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = "",
+    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), idempotency_key: str = "",
                wait_s: float = LOCK_WAIT_S) -> asyncio.Future[Any]:
         """Begin a write and return its future, which is done once the write is durable and visible (`catch_up` waits
         for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
-        once, wait_s: as in `packets.Write`."""
+        idempotency_key, wait_s: as in `packets.Write`."""
         self.writes += 1
-        return self._link.submit(Write((self.at_its_time(statement, offset),), once=once, wait_s=wait_s))
+        statements = (self.at_its_time(statement, offset),)
+        return self._link.submit(Write(statements, idempotency_key=idempotency_key, wait_s=wait_s))
 
     def is_by_key(self, compiled: CachedStatement, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
@@ -374,10 +375,10 @@ class Executor:
         done.set_result(wrote)
         return done
 
-    def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
+    def submit_together(self, statements: Sequence[Insert | Delete], idempotency_key: str) -> asyncio.Future[Any]:
         """Submit statements without clock functions as one commit, which applies all of them or none."""
         self.writes += len(statements)
-        return self._link.submit(Write(tuple(statements), once=once))
+        return self._link.submit(Write(tuple(statements), idempotency_key=idempotency_key))
 
     def give_up(self, write: asyncio.Future[Any]) -> None:
         """Cancel a write unless it is committed.  Its future has the outcome."""
@@ -394,8 +395,7 @@ class Executor:
 
     def written(self, done: asyncio.Future[Any]) -> SessionWrites:
         """Return the writing workers, the numbers and the messages of a finished write, for `catch_up`."""
-        written: SessionWrites = done.result().session_writes
-        return written
+        return cast(SessionWrites, done.result().session_writes)
 
     def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: SessionWrites
               ) -> tuple[str, int | None] | None:

@@ -312,7 +312,7 @@ class ViewLookups:
             if built.error is not None:
                 raise built.error
 
-    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+    async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
                    within: Within | None = None) -> ManyRows:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
         within: the transaction in which it reads.
@@ -325,7 +325,7 @@ class ViewLookups:
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
                        between: tuple[int, int] | None) -> QueryForecast:
-        """Return how the workers would answer `once` now."""
+        """Return how the workers would answer `one_shot` now."""
         reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
                                            retry=True)
         if reply.error is not None:

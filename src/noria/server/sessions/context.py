@@ -49,7 +49,7 @@ class SessionContext(Protocol):
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS."""
 
-    async def commit(self, once: str = "") -> None:
+    async def commit(self, idempotency_key: str = "") -> None:
         """Commit the transaction."""
 
     def collect_own_writes(self) -> None:

@@ -437,10 +437,10 @@ class Session:
         if command.release:
             self._processes.hang_up(self.connection_id)
 
-    async def commit(self, once: str = "") -> None:
-        """Commit the transaction.  once: as in `Write`."""
+    async def commit(self, idempotency_key: str = "") -> None:
+        """Commit the transaction.  idempotency_key: as in `Write`."""
         try:
-            await self.transaction.commit(once)
+            await self.transaction.commit(idempotency_key)
         finally:
             self.collect_own_writes()
 

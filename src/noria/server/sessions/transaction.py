@@ -180,14 +180,14 @@ class SessionTransaction:
         for later in names[at + back :]:
             del self._savepoints[later]
 
-    async def commit(self, once: str = "") -> None:
-        """Commit, if anything is to be committed, and leave the transaction.  once: as in `Write`.  Raises SqlError
-        1213 if it was rolled back instead."""
+    async def commit(self, idempotency_key: str = "") -> None:
+        """Commit, if anything is to be committed, and leave the transaction.  idempotency_key: as in `Write`.  Raises
+        SqlError 1213 if it was rolled back instead."""
         parts = self._parts
         self._leave()
         if parts is not None:
             try:
-                wrote: Wrote = await self._service.coordinator.commit(parts, once)
+                wrote: Wrote = await self._service.coordinator.commit(parts, idempotency_key)
             except SqlError as e:
                 raise NotCommitted(e.code, e.state, e.message) from None
             self.written = wrote.session_writes

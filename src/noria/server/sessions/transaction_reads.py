@@ -233,7 +233,7 @@ class TransactionService:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
         within = self.coordinator.within(transaction, tables, latest)
         try:
-            return await shape.result_of(*await self._reads.once(view, keys, nulls, between, within))
+            return await shape.result_of(*await self._reads.one_shot(view, keys, nulls, between, within))
         except SqlError as e:
             if e.code == LOCK_DEADLOCK.number:
                 self.coordinator.end(transaction)
