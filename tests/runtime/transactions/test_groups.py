@@ -41,7 +41,7 @@ def does(name: str) -> Delete:
 
 
 def name_of(statement: Any) -> str:
-    return statement.where if isinstance(statement, Delete) else statement.came[0].decode()
+    return statement.where if isinstance(statement, Delete) else statement.added[0].decode()
 
 
 class Shard:
@@ -100,7 +100,7 @@ class Shard:
 
     def _apply(self, statements: Any) -> tuple[WriteResult, ...]:
         for s in statements:
-            assert not isinstance(s, Move) or set(s.gone) == {self.rows_of(s.table)}, "the plan is of other rows"
+            assert not isinstance(s, Move) or set(s.removed) == {self.rows_of(s.table)}, "the plan is of other rows"
         self.rows += [name_of(s) for s in statements]
         return tuple(WriteResult(1) for _ in statements)
 

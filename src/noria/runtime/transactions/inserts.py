@@ -37,7 +37,7 @@ class _PendingInsert:
     or had an error in a group.
     """
 
-    placed: RoutedWrite
+    routed: RoutedWrite
     parts: dict[int, Insert]
     done: asyncio.Future[WriteResult | None]
     places: dict[int, int] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class Inserts:
         self._planning: asyncio.Task[list[_PendingInsert]] | None = None
 
     @staticmethod
-    def accepts(placed: RoutedWrite) -> bool:
+    def accepts(routed: RoutedWrite) -> bool:
         """Whether the owners alone can execute the INSERT once no other worker has its values."""
-        known = len(placed.parts) == 1 or placed.distinct
-        return placed.split_insert is not None and known and not (placed.moves or placed.assigns)
+        known = len(routed.parts) == 1 or routed.distinct
+        return routed.split_insert is not None and known and not (routed.moves or routed.assigns)
 
-    def add(self, placed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
+    def add(self, routed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
         """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
-        parts = {w: part for w, part in placed.parts.items() if isinstance(part, Insert)}
-        one = _PendingInsert(placed, parts, asyncio.get_running_loop().create_future())
+        parts = {w: part for w, part in routed.parts.items() if isinstance(part, Insert)}
+        one = _PendingInsert(routed, parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
@@ -118,8 +118,8 @@ class Inserts:
             rows += sum(len(part.rows) for part in one.parts.values())
             if chosen and (rows > GROUP_ROWS or len(chosen) == GROUP_STATEMENTS):
                 break
-            if values.isdisjoint(one.placed.values):
-                values |= one.placed.values
+            if values.isdisjoint(one.routed.values):
+                values |= one.routed.values
                 chosen.append(one)
         left = set(chosen)
         self._waiting = [one for one in self._waiting if one not in left]
@@ -172,7 +172,7 @@ class Inserts:
             outcome = Outcome(False, {})  # one of them may have ended a worker
         if outcome.done:
             for one in free:
-                one.finish(one.placed.result(outcome.of(one.places)))
+                one.finish(one.routed.result(outcome.of(one.places)))
             return
         wrong = {one for one in free if any(r.error is not None for r in outcome.of(one.places))} or set(free)
         for one in wrong:
@@ -202,7 +202,7 @@ class Inserts:
                 for w, link in enumerate(self._links)]
         concerned = [(link, some) for link, some in each if some]
         replies: list[Done] = await asyncio.gather(*(
-            link.ask(FindConflicts(0, tuple((part, one.placed.spread) for one, part in some)), True) for link,
+            link.ask(FindConflicts(0, tuple((part, one.routed.spread) for one, part in some)), True) for link,
             some in concerned))
         for reply, (_, some) in zip(replies, concerned, strict=True):
             if reply.error is not None:

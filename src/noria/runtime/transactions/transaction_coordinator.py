@@ -296,7 +296,8 @@ class TransactionCoordinator:
         return list(dict.fromkeys(mine[w][n] for w, some in zip(mine, refused, strict=True) for n in some))
 
     @asynccontextmanager
-    async def alone(self, tables: Sequence[str], wait_s: float, owner: Hashable = None) -> AsyncIterator[None]:
+    async def exclusive_access(self, tables: Sequence[str], wait_s: float,
+                               owner: Hashable = None) -> AsyncIterator[None]:
         """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. If no
         transaction is open now, nothing is kept: a transaction that begins meanwhile finds the tables as they are
         then. Raises SqlError 1205 after `wait_s`. `owner`: the session that does this."""

@@ -60,43 +60,43 @@ class RoutedWrites:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._cancelled: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: RoutedWrite, idempotency_key: str = "", wait_s: float = LOCK_WAIT_S
+    def begin(self, routed: RoutedWrite, idempotency_key: str = "", wait_s: float = LOCK_WAIT_S
               ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
-        parts = placed.parts
-        if placed.moves or placed.unique:
-            together = Inserts.accepts(placed) and not idempotency_key
-            moving = self._begin_insert(placed) if together else self._begin_moving(placed, idempotency_key)
-            return moving, lambda: self._moved(placed, moving)
+        parts = routed.parts
+        if routed.moves or routed.unique:
+            together = Inserts.accepts(routed) and not idempotency_key
+            moving = self._begin_insert(routed) if together else self._begin_moving(routed, idempotency_key)
+            return moving, lambda: self._moved(routed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
             one = self._links[worker].submit(Write((part,), idempotency_key=idempotency_key, wait_s=wait_s))
-            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().recipients})
-        if GroupCommits.accepts(placed) and not idempotency_key:
-            batched = self._begin_in_batch(placed)
-            return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
+            return one, lambda: self._wrote(routed, one.result().results, {worker: one.result().recipients})
+        if GroupCommits.accepts(routed) and not idempotency_key:
+            batched = self._begin_in_batch(routed)
+            return batched, lambda: self._wrote(routed, *self._result_unless_cancelled(batched))
         sent: dict[int, Recipients] = {}
         group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, idempotency_key))
         group.add_done_callback(self._group_ended)
-        return group, lambda: self._wrote(placed, self._result_unless_cancelled(group), sent)
+        return group, lambda: self._wrote(routed, self._result_unless_cancelled(group), sent)
 
-    def _begin_in_batch(self, placed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
+    def _begin_in_batch(self, routed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
         async def did() -> GroupOutcome:
             return await done
 
-        done = self._batches.add(placed.parts)
+        done = self._batches.add(routed.parts)
         task = asyncio.ensure_future(did())
         self._together[task] = done
         task.add_done_callback(self._together.pop)
         return task
 
-    def begin_together(self, placed: Sequence[RoutedWrite], idempotency_key: str
+    def begin_together(self, routed: Sequence[RoutedWrite], idempotency_key: str
                        ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
-        assert not any(p.moves or p.unique for p in placed), "these are planned first, one by one"
+        assert not any(p.moves or p.unique for p in routed), "these are planned first, one by one"
         parts: dict[int, tuple[Statement, ...]] = {}
-        for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
+        for worker, part in ((w, part) for p in routed for w, part in p.parts.items()):
             parts[worker] = (*parts.get(worker, ()), part)
         if len(parts) == 1:
             ((worker, own),) = parts.items()
@@ -154,12 +154,12 @@ class RoutedWrites:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
-        return Wrote(0, (placed.result(results),), session_writes=self._read_your_writes.wrote(sent))
+    def _wrote(self, routed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
+        return Wrote(0, (routed.result(results),), session_writes=self._read_your_writes.wrote(sent))
 
-    def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
+    def _moved(self, routed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
         moved: PlannedOutcome = self._result_unless_cancelled(task)
-        return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
+        return self._wrote(routed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """Cancel a statement, unless it is decided."""
@@ -206,22 +206,22 @@ class RoutedWrites:
         return True
 
     # ------------------------------------------------------------ batched INSERTs
-    def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
-        inserting = self._inserts.add(placed)
-        task = asyncio.ensure_future(self._insert(placed, inserting))
+    def _begin_insert(self, routed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
+        inserting = self._inserts.add(routed)
+        task = asyncio.ensure_future(self._insert(routed, inserting))
         self._together[task] = inserting
         task.add_done_callback(self._ended)
         return task
 
-    async def _insert(self, placed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> PlannedOutcome:
+    async def _insert(self, routed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> PlannedOutcome:
         result = await inserting
         if result is not None:
-            return PlannedOutcome(result, tuple(placed.parts))
-        return await self._move(placed)
+            return PlannedOutcome(result, tuple(routed.parts))
+        return await self._move(routed)
 
     # ------------------------------------------------------------ rows that move between workers
-    def _begin_moving(self, placed: RoutedWrite, idempotency_key: str) -> asyncio.Task[PlannedOutcome]:
-        task = asyncio.ensure_future(self._move(placed, idempotency_key))
+    def _begin_moving(self, routed: RoutedWrite, idempotency_key: str) -> asyncio.Task[PlannedOutcome]:
+        task = asyncio.ensure_future(self._move(routed, idempotency_key))
         task.add_done_callback(self._ended)
         return task
 
@@ -239,16 +239,16 @@ class RoutedWrites:
         for w in workers:
             self._links[w].release_place(name)
 
-    async def _move(self, placed: RoutedWrite, idempotency_key: str = "") -> PlannedOutcome:
+    async def _move(self, routed: RoutedWrite, idempotency_key: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
-        concerned = frozenset(range(len(self._links)) if placed.unique else placed.parts)
+        concerned = frozenset(range(len(self._links)) if routed.unique else routed.parts)
         while True:
             await self._wait_for(concerned, task)
             self._places[task] = name, places = self._reserve(concerned)
             try:
-                plan = await self._planned(task, placed, places)
+                plan = await self._planned(task, routed, places)
                 if plan.parts.keys() <= places.keys():
                     del self._places[task]
                     self._release(name, places.keys() - plan.parts.keys())
@@ -265,13 +265,13 @@ class RoutedWrites:
             self._places.pop(task, None)
             self._release(name, places)
 
-    async def _planned(self, task: asyncio.Task[PlannedOutcome], placed: RoutedWrite,
+    async def _planned(self, task: asyncio.Task[PlannedOutcome], routed: RoutedWrite,
                        places: Mapping[int, asyncio.Future[Any]]
                        ) -> StatementEffect:
         """The plan, made when everything before the places is answered."""
         async def planned() -> StatementEffect:
             await asyncio.gather(*places.values())
-            return await plan_statement(placed, len(self._links), self._all)
+            return await plan_statement(routed, len(self._links), self._all)
 
         planning = self._planning[task] = asyncio.ensure_future(planned())
         try:

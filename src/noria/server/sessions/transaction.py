@@ -241,7 +241,7 @@ class SessionTransaction:
 
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
-        result, self.written = await self._service.alone(command, offset,
+        result, self.written = await self._service.write_alone(command, offset,
                                                          float(self._variables["innodb_lock_wait_timeout"]),
                                                          self._owner)
         return result

@@ -65,7 +65,7 @@ class TransactionService:
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
 
-    async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int
+    async def write_alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int
                     ) -> tuple[WriteResult, SessionWrites]:
         """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
         the session's number.
@@ -87,7 +87,7 @@ class TransactionService:
     async def over(self, table: TableDef) -> None:
         """Wait until the transactions have ended that have changed or locked the table or a parent of it."""
         names = {table.name, *(key.parent for key in table.foreign_keys)}
-        async with self.coordinator.alone(sorted(names), LOCK_WAIT_S):
+        async with self.coordinator.exclusive_access(sorted(names), LOCK_WAIT_S):
             pass
 
     def tables(self, view: ViewDef) -> frozenset[str]:

@@ -353,9 +353,9 @@ class StagedTransactions:
         self.refuse_changed(statement, {})
         found = []
         for name, own in self._staged_effects(statement).items():
-            gone, _, came_keys, came = own.changed(own.delta())
-            if gone or came_keys:
-                found.append(Move(name, tuple(gone), tuple(own.table.rows(came))))
+            removed, _, added_keys, added = own.changed(own.delta())
+            if removed or added_keys:
+                found.append(Move(name, tuple(removed), tuple(own.table.rows(added))))
         return tuple(found)
 
     def _staged_effects(self, statement: Staged) -> dict[str, TableStage]:
@@ -430,11 +430,11 @@ def adapted(effect: Effect, table: StoredTable) -> Effect:
     """The same effect for the plain indexes that the table has now."""
     (rows, *entries), old, new = effect.changes, effect.old, effect.new
     there = {change.family: change for change in entries}
-    gone = rows.removed if not new.shape[1] else table.keys(old) if table.key else rows.keys
+    removed = rows.removed if not new.shape[1] else table.keys(old) if table.key else rows.keys
     changes = [rows]
     for index in table.maintained:
         known = there.get(index.family)
         changes.append(known or FamilyChange(
-            index.family, table.index_keys(index, old, gone) if old.shape[1] else [],
+            index.family, table.index_keys(index, old, removed) if old.shape[1] else [],
             table.index_keys(index, new, rows.keys) if new.shape[1] else [], rows.keys))
     return Effect(changes, old, new)
