@@ -28,7 +28,17 @@ from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
-from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
+from noria.plan.graph_plan import (
+    ExchangeNode,
+    FinalNode,
+    GraphPlan,
+    KeepNode,
+    PartialNode,
+    PlannedNode,
+    ReaderNode,
+    SingleNode,
+    same_nodes,
+)
 from noria.plan.optimizer import error_reporting_view, of_parts
 from noria.plan.reuse import SharedNodes, UnsharedLayout, related, sources
 from noria.plan.uses import columns_used, outdated
@@ -307,15 +317,15 @@ class Lowering:
     # -------------------------------------------------------------- the same graph on another worker
     def graph_plan(self) -> GraphPlan:
         """The current graph as data."""
-        plans: dict[Node, Made | Part | Whole] = {n: Part(m) for m, n in self._parts.items()}
-        plans |= {n: Whole(m) if m in self._parts else Made(m) for m, n in self.made.items()}
+        plans: dict[Node, SingleNode | PartialNode | FinalNode] = {n: PartialNode(m) for m, n in self._parts.items()}
+        plans |= {n: FinalNode(m) if m in self._parts else SingleNode(m) for m, n in self.made.items()}
         by = {x: cols for (_, cols), x in self._exchanged.items()}
         names = {n: name for name, n in self.engine.readers.items()}
 
-        def what(n: Node) -> Made | Part | Whole | Kept | Exchanged | Read:
+        def what(n: Node) -> SingleNode | PartialNode | FinalNode | KeepNode | ExchangeNode | ReaderNode:
             if n in plans:
                 return plans[n]
-            return Exchanged(by[n]) if n in by else Read(names[n]) if n in names else Kept()
+            return ExchangeNode(by[n]) if n in by else ReaderNode(names[n]) if n in names else KeepNode()
 
         nodes = tuple(PlannedNode(n.id, what(n), tuple(p.id for p in n.parents), n in self._full)
                       for n in self.engine.graph.nodes)
@@ -336,19 +346,19 @@ class Lowering:
             graph.next_id = p.id
             parents = [nodes[i] for i in p.parents]
             match p.what:
-                case Made(m):
+                case SingleNode(m):
                     node = self.made[m] = self._joined(OPERATORS[type(m)](m), parents)
                     if isinstance(m, mir.Base):
                         self.engine.bases.setdefault(m.table.name, []).append(node)
-                case Part(m):
+                case PartialNode(m):
                     node = self._parts[m] = self._joined(parts_of(m)[0], parents)
-                case Whole(m):
+                case FinalNode(m):
                     node = self.made[m] = self._joined(parts_of(m)[1], parents)
-                case Exchanged(by):
+                case ExchangeNode(by):
                     node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
-                case Kept():
+                case KeepNode():
                     node = self._kept[parents[0]] = self._joined(Keep(parents[0].fields), parents)
-                case Read(name):
+                case ReaderNode(name):
                     node = self._reader(self.views[name], parents)
             node.full = p.full
             if p.full:

@@ -20,7 +20,16 @@ from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TABLE_DEF_CH
 from noria.core.expressions.key_condition import with_keys
 from noria.core.expressions.points import bounded
 from noria.core.limits import TRANSACTION_BYTES
-from noria.core.statements import Delete, KeyChange, Move, Part, Staged, Statement, Update, WriteResult
+from noria.core.statements import (
+    Delete,
+    KeyChange,
+    Move,
+    Staged,
+    Statement,
+    TransactionPart,
+    Update,
+    WriteResult,
+)
 from noria.core.symbols import Symbols
 from noria.core.values import convert
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -145,7 +154,8 @@ class StagedTransactions:
                                               row_number=max(known.row_number, own.row_number))
 
     @contextmanager
-    def looking(self, part: Part, table: str, work: RequestLimits | None, reserves: bool) -> Iterator[TableStage]:
+    def looking(self, part: TransactionPart, table: str, work: RequestLimits | None,
+                reserves: bool) -> Iterator[TableStage]:
         """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
 
         The transaction gets the locks of their rows.  reserves: also of all keys that are looked up.  Raises Blocked,
@@ -188,8 +198,8 @@ class StagedTransactions:
         mark = found.marks[since].get(name)
         return key_changes(stage, 0 if mark is None else mark[0], columns, self._symbols)
 
-    def find_keys(self, part: Part, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]], lock: bool
-                  ) -> tuple[int, ...]:
+    def find_keys(self, part: TransactionPart, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
+                  lock: bool) -> tuple[int, ...]:
         """The positions of the keys that no row has.  lock: lock the rows that are found, shared.  Raises Blocked."""
         with self.looking(part, name, None, False) as stage:
             where = with_keys(stage.table.definition, columns, keys)
