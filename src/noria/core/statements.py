@@ -175,7 +175,7 @@ class KeyChange(NamedTuple):
     new: tuple[tuple[Any, ...], ...]
 
 
-class TransactionPart(NamedTuple):
+class StagedPart(NamedTuple):
     """A transaction's part at one worker.  done: how many of its requests the worker has staged."""
 
     transaction: str

@@ -26,8 +26,8 @@ from noria.dataflow.messages.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
-from noria.server.answering.reads import ManyRows, ViewLookups
 from noria.server.answering.result_finish import ResultFinish
+from noria.server.answering.view_lookups import ManyRows, ViewLookups
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.views.reader import AttachedViews, attach

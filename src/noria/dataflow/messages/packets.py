@@ -15,7 +15,7 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.limits import LOCK_WAIT_S
-from noria.core.statements import Insert, Statement, TransactionPart, WriteResult
+from noria.core.statements import Insert, StagedPart, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.bulk_packets import (
     Bootstrap,
@@ -129,7 +129,7 @@ class PredictEffect:
     statement: Statement
     unique: Unique
     rows: tuple[bytes, ...] = ()
-    within: TransactionPart | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class FindConflicts:
 
     request: int
     statements: tuple[tuple[Insert, Unique], ...]
-    within: TransactionPart | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class CheckUnique:
     table: str
     removed: tuple[bytes, ...]
     added: tuple[bytes, ...]
-    within: TransactionPart | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`ShardedLink`: one `Link` over the links of several workers (design/decisions.md, 7).
 
     a write      to the worker that has its rows; if several, as a group (`write_router.py`)
-    a read       to the worker that has its key (`reads.py`)
+    a read       to the worker that has its key (`scattered_reads.py`)
     a change of the program    at worker 0, whose catalog decides; then at all others (`program_changes.py`)
     a worker that starts       receives the program of the others (`starting.py`)
     questions    to all; their answers are combined (`routing/answers.py`)
@@ -44,7 +44,7 @@ from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import Background, PendingChanges
 from noria.runtime.cluster.program_changes import ProgramChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.cluster.reads import ScatteredReads
+from noria.runtime.cluster.scattered_reads import ScatteredReads
 from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
 from noria.runtime.link.changes import Change

@@ -45,10 +45,10 @@ from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.racing import first_answer
-from noria.server.answering.reads import ManyRows, ViewLookups, first_of
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.result_finish import ResultFinish, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import CachedStatement, Statements, is_one_key
+from noria.server.answering.view_lookups import ManyRows, ViewLookups, first_of
 from noria.server.arrow import arrow_insert
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet

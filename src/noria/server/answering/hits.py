@@ -16,8 +16,8 @@ from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of
-from noria.server.answering.reads import ViewLookups
 from noria.server.answering.result_finish import ResultFinish
+from noria.server.answering.view_lookups import ViewLookups
 from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select, bound_select
 

@@ -27,8 +27,8 @@ from noria.runtime.transport import wire
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.resources import raise_open_files, use_arrow_without_pandas
 from noria.server.answering.hits import KnownSelect, hit
-from noria.server.answering.reads import ViewLookups
 from noria.server.answering.replies import ReplyCache
+from noria.server.answering.view_lookups import ViewLookups
 from noria.server.fronts import messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.remote import Lacks, RemoteSessions

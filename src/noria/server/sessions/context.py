@@ -1,4 +1,4 @@
-"""The state of a session that its reads, writes and definitions share (`reads`, `writes`, `definitions`)."""
+"""The state of a session that its reads, writes and definitions share (`session_reads`, `writes`, `definitions`)."""
 
 from __future__ import annotations
 

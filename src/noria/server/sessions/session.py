@@ -4,7 +4,7 @@
       └──parsed──► command ─────────┴─► rows at once │ a write's future │ a slower answer, which can be stopped
 
 This module has the session's state, finds out what a text means, and answers SELECTs that shared memory has.  What may
-wait is in modules of their own: `reads`, `writes` and `definitions`.
+wait is in modules of their own: `session_reads`, `writes` and `definitions`.
 
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
@@ -57,7 +57,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import definitions, reads, writes
+from noria.server.sessions import definitions, session_reads, writes
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -178,7 +178,7 @@ class Session:
 
     async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""
-        await reads.wait_for_own_writes(self)
+        await session_reads.wait_for_own_writes(self)
 
     def count_found(self, found_rows: bool) -> None:
         """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
@@ -232,7 +232,8 @@ class Session:
             plain = compiled.direct and not self.offset and not self.locked.matter
             if plain and (self.transaction.unchecked or not self.transaction.reads_apart(compiled)):
                 lacks = self.executor.lacks(compiled, values, self.unseen) if self.unseen else None
-                answer = reads.select_after_own_writes(self, compiled, values, *lacks) if lacks is not None else (
+                answer = session_reads.select_after_own_writes(self, compiled, values,
+                                                               *lacks) if lacks is not None else (
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
@@ -240,15 +241,15 @@ class Session:
                     return answer
                 if self.transaction.unchecked:
                     assert compiled.view is not None, "a SELECT that is answered directly has a view"
-                    first = reads.in_time(self, answer, compiled.view)
+                    first = session_reads.in_time(self, answer, compiled.view)
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
-                    first = reads.within(self, compiled, values)
+                    first = session_reads.within(self, compiled, values)
             elif plain:
                 if (found := self._as_of(compiled, values)) is not None:
                     return found
-                first = reads.within(self, compiled, values)
+                first = session_reads.within(self, compiled, values)
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self.transaction.begin_at_once(command):
@@ -354,9 +355,9 @@ class Session:
 
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
-            return await reads.limited(self, reads.select(self, command))
+            return await session_reads.limited(self, session_reads.select(self, command))
         if isinstance(command, sql.LockingSelect):
-            return await reads.limited(self, reads.select_locking(self, command))
+            return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):
             return await writes.run(self, command)
         if isinstance(command, _DEFINITIONS):
@@ -368,7 +369,8 @@ class Session:
             await self._outcome(self._now(inner) if isinstance(inner, sql.ClockDependent) else inner)
             return Ok()
         if isinstance(command, sql.Information):
-            return await reads.limited(self, information.answer(command, self.executor.program.catalog, self.user))
+            return await session_reads.limited(self,
+                                               information.answer(command, self.executor.program.catalog, self.user))
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()
@@ -377,7 +379,7 @@ class Session:
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.ClockDependent):
                 command = replace(command, command=self._now(command.command))
-            return await reads.limited(self, self._explainer.explain(command, self._set_state))
+            return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             await self._transact(command)
             return Ok()

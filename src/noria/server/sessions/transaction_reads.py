@@ -24,7 +24,7 @@ from noria.core.types import TableDef
 from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
-from noria.plan.reads import rows_of_lookup, rows_read
+from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing.write_routing import Key

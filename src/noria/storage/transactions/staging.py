@@ -25,8 +25,8 @@ from noria.core.statements import (
     KeyChange,
     Move,
     Staged,
+    StagedPart,
     Statement,
-    TransactionPart,
     Update,
     WriteResult,
 )
@@ -154,7 +154,7 @@ class StagedTransactions:
                                               row_number=max(known.row_number, own.row_number))
 
     @contextmanager
-    def looking(self, part: TransactionPart, table: str, work: RequestLimits | None,
+    def looking(self, part: StagedPart, table: str, work: RequestLimits | None,
                 reserves: bool) -> Iterator[TableStage]:
         """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
 
@@ -198,7 +198,7 @@ class StagedTransactions:
         mark = found.marks[since].get(name)
         return key_changes(stage, 0 if mark is None else mark[0], columns, self._symbols)
 
-    def find_keys(self, part: TransactionPart, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
+    def find_keys(self, part: StagedPart, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
                   lock: bool) -> tuple[int, ...]:
         """The positions of the keys that no row has.  lock: lock the rows that are found, shared.  Raises Blocked."""
         with self.looking(part, name, None, False) as stage:

@@ -27,7 +27,7 @@ from noria.plan.view import ViewDef
 from noria.server.answering import followed
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
-from noria.server.answering.reads import first_of
+from noria.server.answering.view_lookups import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.inspect import inspection
 from noria.sql import commands as sql
