@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError
-from noria.core.statements import Staged, Statement
+from noria.core.statements import Staged, StagedPart, Statement
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.shard_link import StagingWorker
 from noria.runtime.link.written import WrittenTables
@@ -82,6 +82,9 @@ class OpenTransaction:
     @property
     def scope(self) -> Scope:
         return Scope(self.done.keys(), self.locked)
+
+    def staged_part(self, worker: int) -> StagedPart:
+        return StagedPart(self.name, self.done.get(worker, 0))
 
     def mark(self) -> dict[int, int]:
         """What a savepoint remembers."""

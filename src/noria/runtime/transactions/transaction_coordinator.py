@@ -27,7 +27,7 @@ from typing import Any
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
-from noria.core.statements import Move, Staged, StagedPart, Statement, StatementEffect, WriteResult, tables_written
+from noria.core.statements import Move, Staged, Statement, StatementEffect, WriteResult, tables_written
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
@@ -98,7 +98,7 @@ class TransactionCoordinator:
         """Plan a statement. The transaction then has the locks that keep the plan valid."""
         async def ask(questions: Mapping[int, Planning]) -> list[Any]:
             replies, why = await self._replies(transaction, {
-                w: replace(q, within=StagedPart(transaction.name, transaction.done.get(w, 0)))
+                w: replace(q, within=transaction.staged_part(w))
                 for w, q in questions.items()}, wait_s)
             errors = [r.error for r in replies.values() if r.error is not None]
             if errors or why is not None:
