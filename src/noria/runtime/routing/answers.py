@@ -10,7 +10,7 @@ from noria.dataflow.messages.packets import Done, Evict, Inspect, Packet, QueryF
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
-_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
+_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "requested", "misses", "evictions")  # of a node
 _MOST = ("nodes", "views", "tick", "sweeps")  # counters that are equal at all workers
 
 

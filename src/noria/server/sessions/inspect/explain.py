@@ -274,7 +274,7 @@ class Explainer:
         return ["Statement"], [(f"{s.text};",) for s in statements(text)]
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth",
+        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "requested", "misses", "evictions", "pull_depth",
                    "saves")
         names = ["Node", "Does", "From", "State", "Why", "Indexes", "Views", "Tick_ms",
                  *(c.capitalize() for c in counted)]
