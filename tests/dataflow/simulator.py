@@ -83,7 +83,7 @@ class ShardRig(Rig):
 
     def settle(self) -> None:
         """Between ticks: run the parked requests that can continue, and some slices."""
-        self.shards.settle()
+        self.shards.run_ready()
         while self.engine.builds and self.rng.random() < 0.5:
             self.slice()
 
@@ -92,7 +92,7 @@ class ShardRig(Rig):
         assert build is not None
         build.rows = self.rng.choice([1, 1, 2, 16])
         self.engine.builds.step()
-        self.shards.settle()
+        self.shards.run_ready()
 
 
 class Cluster:

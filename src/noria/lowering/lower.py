@@ -118,7 +118,7 @@ class Lowering:
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
-        """Add a view, whose rows carry the errors of its conditions.  `settle` makes its nodes later."""
+        """Add a view, whose rows carry the errors of its conditions.  `replan` makes its nodes later."""
         self.views[view.name] = self._reporting_errors(view)
         self._note_change(view.name)
 

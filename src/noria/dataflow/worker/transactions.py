@@ -64,7 +64,7 @@ class Transactions:
         """The number of requests that wait for a lock."""
         return len(self._waiting)
 
-    def settle(self) -> None:
+    def run_granted(self) -> None:
         """Run the requests whose locks were granted."""
         while self._ready:
             request = self._ready.popleft()

@@ -135,7 +135,7 @@ class TwoPhaseCommits:
               ) -> asyncio.Task[Outcome]:
         """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
-        `reserved`: the name of reserved already reserved for it in the workers' queues. `sent`: receives, for each
+        `reserved`: the name of places already reserved for it in the workers' queues. `sent`: receives, for each
         worker, the messages that its tick sent. `idempotency_key`: a name to remember with the decision.
         """
         name = reserved or self.name()

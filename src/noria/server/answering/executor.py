@@ -116,7 +116,7 @@ class Executor:
                 raise
             self.selects += 1
             return await self._by_spark(sql.as_batch(select, e.message), view, set_state)
-        return await _settled(self._look_up(reader, select, set_state))
+        return await _awaited(self._look_up(reader, select, set_state))
 
     async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
@@ -340,7 +340,7 @@ class Executor:
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
-            result = await _settled(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
+            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
@@ -496,5 +496,5 @@ def _to_nobody(state: str) -> None:
     """Report nothing: the process list does not show this lookup."""
 
 
-async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
+async def _awaited(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
     return answer if isinstance(answer, ResultSet) else await answer

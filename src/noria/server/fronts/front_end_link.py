@@ -283,7 +283,7 @@ class FrontEndLink(asyncio.Protocol):
         held = self.held[request.connection]
         if request.cleared:
             held.session.warnings = ()
-        reply = partial(self._settled, request, held)
+        reply = partial(self._send_outcome, request, held)
         try:
             answer = self._request_handlers[type(request)](held, request)
         except Exception as e:
@@ -297,7 +297,7 @@ class FrontEndLink(asyncio.Protocol):
         else:
             reply(lambda: answer)
 
-    def _settled(self, request: messages.ClientRequest, held: ClientSession, result: Callable[[], Any]) -> None:
+    def _send_outcome(self, request: messages.ClientRequest, held: ClientSession, result: Callable[[], Any]) -> None:
         """Send the session's answer, unless the client has disconnected."""
         try:
             answer = result()

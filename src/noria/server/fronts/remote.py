@@ -264,7 +264,7 @@ class RemoteSession:
         pending = self._pending_reply = asyncio.get_running_loop().create_future()
         self._learn = learn
         self._front.send(request)
-        return PendingOutcome(pending, partial(_settled, then))
+        return PendingOutcome(pending, partial(_outcome_of, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
         """Request the next chunk of the answer from the controller (`outcomes.Stream`)."""
@@ -299,7 +299,7 @@ class _RemoteStream:
         self.pull = lambda ready: None
 
 
-def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
+def _outcome_of(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
     reply = done.result()
     if reply.error is not None:
         raise reply.error

@@ -328,9 +328,9 @@ class Connection(asyncio.Protocol):
         if not asyncio.isfuture(awaitable):
             awaitable = asyncio.ensure_future(_awaited(awaitable))
         self._pending, self._waiting = awaitable, waiting
-        awaitable.add_done_callback(self._settled)
+        awaitable.add_done_callback(self._reply_ready)
 
-    def _settled(self, done: asyncio.Future[Any]) -> None:
+    def _reply_ready(self, done: asyncio.Future[Any]) -> None:
         self._pending, waiting = None, self._waiting
         if self._conversation.closed:
             if not done.cancelled() and done.exception() is not None:
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             try:
-                reply = waiting.settle(done)
+                reply = waiting.encode(done)
             except SqlError as failure:
                 reply = waiting.refuse(failure)
         except (Exception, asyncio.CancelledError) as bug:
