@@ -38,6 +38,15 @@ def test_the_same_seed_is_the_same_schedule() -> None:
     assert play(FIRST, steps=6) == play(FIRST, steps=6)
 
 
+async def started(sim: Simulated, *statements: str) -> Client:
+    """Start the servers, create the tables and run the statements.  Returns the client that ran them."""
+    await sim.start()
+    client = Client(sim, 1)
+    for text in (*TABLES, *statements):
+        await client.run(text)
+    return client
+
+
 def play_out(sim: Simulated, test: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=lambda: sim.loop) as runner:
@@ -71,10 +80,7 @@ def test_a_view_is_found_though_all_workers_died_while_it_was_made(tmp_path: Pat
         link.send = sent
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, "INSERT INTO users VALUES (5, 'a', 7)"):
-            await client.run(text)
+        client = await started(sim, "INSERT INTO users VALUES (5, 'a', 7)")
         for w in range(2):
             dies(w)
         left = 4  # the view is made beside answers without one
@@ -147,10 +153,7 @@ def test_a_worker_that_is_lost_in_a_change_has_it_once(tmp_path: Path, lost: str
     sim = Simulated(tmp_path, loop, 3, 1)
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70))):
-            await client.run(text)
+        client = await started(sim, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70)))
         assert sim.life is not None
         links = sim.life.links
         dies, keepers = (links[1], links[:1]) if lost == "before" else (links[0], links[1:])
@@ -191,10 +194,7 @@ def test_a_change_is_taken_back_at_a_worker_that_has_it_from_another_one(tmp_pat
     sim = Simulated(tmp_path, loop, 3, 1)
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70))):
-            await client.run(text)
+        client = await started(sim, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i % 7}, 1)" for i in range(70)))
         assert sim.life is not None
         link, links = sim.life.link, sim.life.links
         sends, refused, held = [one.send for one in links], list[int](), list[asyncio.Task[None]]()
@@ -244,10 +244,7 @@ def test_the_worker_whose_graph_another_takes_over_is_lost(tmp_path: Path) -> No
     sim = Simulated(tmp_path, loop, 2, 1)
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, "INSERT INTO users VALUES (5, 'a', 7)"):
-            await client.run(text)
+        client = await started(sim, "INSERT INTO users VALUES (5, 'a', 7)")
         assert sim.life is not None
         donor, taker = sim.life.links
         send, later = taker.send, list[asyncio.Task[None]]()
@@ -287,10 +284,7 @@ def test_a_read_while_all_workers_are_brought_back(tmp_path: Path) -> None:
     [author, *_] = numbers[shard_of([numbers], [INT], 2) == 1].tolist()
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, f"INSERT INTO posts VALUES (1, 1, {author}, 1)", COUNTED):
-            await client.run(text)
+        client = await started(sim, f"INSERT INTO posts VALUES (1, 1, {author}, 1)", COUNTED)
         assert await client.run(f"SELECT n FROM stamp WHERE author = {author}") == [(1,)]
         assert sim.life is not None
         link: Any = sim.life.link
@@ -353,10 +347,8 @@ def test_all_workers_come_up_in_one_moment(tmp_path: Path) -> None:
     sim = Simulated(tmp_path, loop, 3, 1)
 
     async def test() -> None:
-        await sim.start()
-        client = Client(sim, 1)
-        for text in (*TABLES, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i}, 1)" for i in range(9)), COUNTED):
-            await client.run(text)
+        client = await started(
+            sim, "INSERT INTO posts VALUES " + ", ".join(f"({i}, 1, {i}, 1)" for i in range(9)), COUNTED)
         assert sim.life is not None
         links, told, welcome = sim.life.links, list[Any](), sim.life.link.on_hello
 

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from noria.core.types import TableDef
 from noria.plan.view import ViewDef
-from noria.sql.commands import Command, CreateTable, CreateView, DropTable, DropView
+from noria.sql.commands import AlterTable, Command, CreateTable, CreateView, DropTable, DropView
 from noria.sql.parse import parse
 from noria.sql.text.databases import Databases, Names
+
+HOME = Names("", Databases())
 
 
 class DictCatalog:
@@ -27,7 +29,7 @@ class DictCatalog:
         return self.views.get(name.lower())
 
     def run(self, text: str) -> list[Command]:
-        commands = parse(text, self, names=Names("", Databases()))
+        commands = parse(text, self, names=HOME)
         for c in commands:
             if isinstance(c, CreateTable):
                 self.tables[c.table.name.lower()] = replace(c.table, table_id=len(self.tables) + 1)
@@ -47,6 +49,20 @@ class DictCatalog:
         view = getattr(command, "view", None)
         assert isinstance(view, ViewDef), command
         return view
+
+
+def made(text: str, names: Names = HOME) -> TableDef:
+    """The table that a CREATE TABLE makes."""
+    (command,) = parse(text, DictCatalog(), names=names)
+    assert isinstance(command, CreateTable)
+    return command.table
+
+
+def altered(change: str, base: str) -> TableDef:
+    """The table `t`, which the statement `base` makes, after an ALTER TABLE."""
+    (command,) = parse(f"ALTER TABLE t {change}", DictCatalog(base))
+    assert isinstance(command, AlterTable)
+    return command.table
 
 
 FIGURE_2 = (

@@ -8,27 +8,13 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import TableDef
-from noria.sql.commands import AlterTable, CreateTable
 from noria.sql.expressions.table_expressions import of_text
-from noria.sql.parse import parse
 from noria.sql.program.alteration import alteration
 from noria.sql.program.definition_text import table_text
 from noria.sql.statements.checks import renamed
-from sql.catalogs import DictCatalog
+from sql.catalogs import altered, made
 
 BASE = "CREATE TABLE t (a INT CHECK (a > 1), b INT, c VARCHAR(9), CONSTRAINT x CHECK (a > b), UNIQUE KEY u (c))"
-
-
-def made(text: str) -> TableDef:
-    (command,) = parse(text, DictCatalog())
-    assert isinstance(command, CreateTable)
-    return command.table
-
-
-def altered(change: str, base: str = BASE) -> TableDef:
-    (command,) = parse(f"ALTER TABLE t {change}", DictCatalog(base))
-    assert isinstance(command, AlterTable)
-    return command.table
 
 
 def checks(table: TableDef) -> dict[str, str]:
@@ -143,7 +129,7 @@ FIRST = {"t_chk_1": "(`a` > 1)", "x": "(`a` > `b`)"}
     ("DROP CONSTRAINT x, ADD CONSTRAINT x CHECK (b > 1)", {**FIRST, "x": "(`b` > 1)"}),
 ])
 def test_alter_table(change: str, wanted: dict[str, str]) -> None:
-    assert checks(altered(change)) == wanted
+    assert checks(altered(change, BASE)) == wanted
 
 
 @pytest.mark.parametrize("change, code", [
@@ -155,7 +141,7 @@ def test_alter_table(change: str, wanted: dict[str, str]) -> None:
     ("ADD d DATETIME DEFAULT NOW() CHECK (d > '2020-01-01')", 1235), ("ALTER CHECK x", 1064)])
 def test_alter_table_refuses(change: str, code: int) -> None:
     with pytest.raises(SqlError) as told:
-        altered(change)
+        altered(change, BASE)
     assert told.value.code == code
 
 
@@ -176,5 +162,5 @@ def test_the_difference_of_programs() -> None:
     parts, wrong = alteration(was, want, False)
     assert not wrong and parts == ("DROP CHECK `t_chk_1`", "ADD CONSTRAINT `y` CHECK ((`a` <> 3))",
                                    "ALTER CHECK `x` NOT ENFORCED")
-    assert replace(altered(", ".join(parts)), indexes=()).checks == want.checks
+    assert replace(altered(", ".join(parts), BASE), indexes=()).checks == want.checks
     assert alteration(want, want, False) == ((), ())

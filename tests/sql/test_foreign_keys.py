@@ -6,29 +6,16 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import Action, TableDef
-from noria.sql.commands import AlterTable, CreateTable
+from noria.sql.commands import AlterTable
 from noria.sql.parse import parse
 from noria.sql.program.alteration import alteration
 from noria.sql.program.definition_text import table_text
 from noria.sql.text.databases import Database, Databases, Names
-from sql.catalogs import DictCatalog
+from sql.catalogs import DictCatalog, altered, made
 
-HOME = Names("", Databases())
 SHOP = Names("shop", Databases().having(Database("shop")))
 BASE = "CREATE TABLE t (a INT, b INT, KEY k (b), FOREIGN KEY (a) REFERENCES p (id), CONSTRAINT x FOREIGN KEY (b, a) " \
        "REFERENCES q (c, d) ON DELETE CASCADE)"
-
-
-def made(text: str, names: Names = HOME) -> TableDef:
-    (command,) = parse(text, DictCatalog(), names=names)
-    assert isinstance(command, CreateTable)
-    return command.table
-
-
-def altered(change: str, base: str = BASE) -> TableDef:
-    (command,) = parse(f"ALTER TABLE t {change}", DictCatalog(base))
-    assert isinstance(command, AlterTable)
-    return command.table
 
 
 def keys(table: TableDef) -> dict[str, str]:
@@ -120,12 +107,12 @@ def test_a_key_is_added_behind_the_index_that_it_uses() -> None:
 
 @pytest.mark.parametrize("change", ["DROP FOREIGN KEY x", "DROP CONSTRAINT x"])
 def test_a_dropped_key_leaves_its_index(change: str) -> None:
-    table = altered(change)
+    table = altered(change, BASE)
     assert (list(keys(table)), list(indexes(table))) == (["t_ibfk_1"], ["k", "a", "x"])
 
 
 def test_keys_follow_a_converted_column_and_the_table() -> None:
-    table = altered("MODIFY a VARCHAR(9), RENAME COLUMN b TO e")
+    table = altered("MODIFY a VARCHAR(9), RENAME COLUMN b TO e", BASE)
     assert keys(table) == {"t_ibfk_1": "a -> p(id)", "x": "e,a -> q(c,d)"}
     own = "CREATE TABLE t (id INT PRIMARY KEY, up INT, FOREIGN KEY (up) REFERENCES t (id))"
     assert keys(altered("RENAME TO u", own)) == {"u_ibfk_1": "up -> u(id)"}
@@ -139,7 +126,7 @@ def test_alterations_that_are_refused(change: str, code: int) -> None:
 
 
 def test_a_column_is_dropped_with_its_keys() -> None:
-    assert keys(altered("DROP COLUMN a, DROP FOREIGN KEY x, DROP FOREIGN KEY t_ibfk_1")) == {}
+    assert keys(altered("DROP COLUMN a, DROP FOREIGN KEY x, DROP FOREIGN KEY t_ibfk_1", BASE)) == {}
 
 
 def test_parts_are_dropped_by_their_names_in_another_database() -> None:
@@ -176,5 +163,5 @@ def test_differences(want: str, parts: tuple[str, ...]) -> None:
     found, _ = alteration(made(BASE), made(want), False)
     assert found == parts
     if parts:
-        again, _ = alteration(altered(", ".join(parts)), made(want), False)
+        again, _ = alteration(altered(", ".join(parts), BASE), made(want), False)
         assert [p for p in again if "KEY" in p] == []

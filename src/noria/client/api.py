@@ -83,10 +83,6 @@ class Changes:
         return zip(signs, zip(*columns, strict=True), strict=True)
 
 
-def _changes(transport: Transport, name: str, since: str) -> Iterator[Changes]:
-    return _shown(transport.changes(name, since))
-
-
 def _shown(messages: Iterator[tuple[pa.RecordBatch, dict[str, str]]]) -> Iterator[Changes]:
     for batch, about in messages:
         if about["kind"] == "gone":
@@ -223,22 +219,38 @@ class Transaction:
         self._transport.roll_back()
 
 
-class Table:
-    """A base table."""
+class _Relation:
+    """The part that tables and views share."""
+
+    _kind = ""
 
     def __init__(self, transport: Transport, name: str):
         self._transport, self.name = transport, name
 
     def __repr__(self) -> str:
-        return f"<noria table {self.name} of {self._transport.place}>"
+        return f"<noria {self._kind} {self.name} of {self._transport.place}>"
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        return self._transport.describe("tables", self.name)
+        return self._transport.describe(f"{self._kind}s", self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(self._about["columns"])
+
+    def changes(self, since: str = "start") -> Iterator[Changes]:
+        """Yield the changes of the table or view as they happen, without an end.
+
+        since: `start` (all rows first), `now`, or an earlier watermark.  Raises SqlError 1236 if the changes after the
+        watermark are no longer kept.
+        """
+        return _shown(self._transport.changes(self.name, since))
+
+
+class Table(_Relation):
+    """A base table."""
+
+    _kind = "table"
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -256,10 +268,6 @@ class Table:
         for start in range(0, max(table.num_rows, 1), INSERT_ROWS):
             affected += self._transport.insert(self.name, table.slice(start, INSERT_ROWS), on_duplicate)
         return affected
-
-    def changes(self, since: str = "start") -> Iterator[Changes]:
-        """Yield the changes of the table; see `View.changes`."""
-        return _changes(self._transport, self.name, since)
 
     def update(self, key: Any, **changes: Any) -> int:
         """Change columns of the row with this primary key.  Returns 1 if a row changed, else 0."""
@@ -287,22 +295,10 @@ class Table:
         return " AND ".join(f"{quote_identifier(c)} = ?" for c in self.primary_key), values
 
 
-class View:
+class View(_Relation):
     """A view, looked up by its key."""
 
-    def __init__(self, transport: Transport, name: str):
-        self._transport, self.name = transport, name
-
-    def __repr__(self) -> str:
-        return f"<noria view {self.name} of {self._transport.place}>"
-
-    @cached_property
-    def _about(self) -> dict[str, Any]:
-        return self._transport.describe("views", self.name)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self._about["columns"])
+    _kind = "view"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -321,14 +317,6 @@ class View:
     def lookup_many(self, keys: pa.Table | pa.Array | Sequence[Any]) -> pa.Table:
         """Return the rows of many keys.  The last column, `__key`, is the ordinal of the row's key, from 0."""
         return self._transport.lookup(self.name, self._keys(keys))
-
-    def changes(self, since: str = "start") -> Iterator[Changes]:
-        """Yield the changes of the view as they happen, without an end.
-
-        since: `start` (all rows first), `now`, or an earlier watermark.  Raises SqlError 1236 if the changes after the
-        watermark are no longer kept.
-        """
-        return _changes(self._transport, self.name, since)
 
     def attach(self) -> SharedView:
         """Return an object that reads the view from this host's shared memory, and requests only missing keys."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from noria.core.errors import duplicate_column
+
 
 def quote_identifier(name: str) -> str:
     """Return a name of a table, view or column in backticks.
@@ -19,3 +23,18 @@ def without_database(name: str) -> str:
     ('t', 't')
     """
     return name.partition(".")[2] or name
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """Return the first name that occurs before, whatever its case."""
+    known = set[str]()
+    for name in names:
+        if name.lower() in known:
+            return name
+        known.add(name.lower())
+    return None
+
+
+def refuse_repeated_columns(names: Sequence[str]) -> None:
+    if (twice := repeated(names)) is not None:
+        raise duplicate_column(twice)

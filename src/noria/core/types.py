@@ -6,7 +6,7 @@ messages use the same types.  Keeps true: a `TableDef` is well-formed, or its co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -145,6 +145,7 @@ class SqlType:
         return self.sql()
 
 
+MOMENTS = (Kind.DATE, Kind.DATETIME)
 BIGINT = SqlType(Kind.INT)
 INT = SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)
@@ -164,12 +165,40 @@ def decimal(precision: int, scale: int) -> SqlType:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a column of a result comes from. `alias`: the relation's name in the statement. `table`, `column`: the
+    names of the table or view and of its column. `key`: "primary", "unique" (alone), "multiple" (first of an index) or
+    "". `within_key`: any key has the column. `required`: an INSERT must set it.
+    """
+
+    database: str
+    alias: str
+    table: str
+    column: str
+    key: str = ""
+    within_key: bool = False
+    auto_increment: bool = False
+    required: bool = False
+
+
+@dataclass(frozen=True)
 class Field:
-    """One output column of a relation."""
+    """One output column of a relation. `origin`: only of a client's result."""
 
     name: str
     type: SqlType
     nullable: bool = True
+    origin: Origin | None = None
+
+
+Origins = tuple[Origin | None, ...]  # of the columns of a result; or of the first ones
+
+
+def with_origins(fields: Sequence[Field], origins: Origins) -> tuple[Field, ...]:
+    """The fields of a result with their origins."""
+    if not any(origins):
+        return tuple(fields)
+    return (*(replace(f, origin=o) for f, o in zip(fields, origins, strict=False)), *fields[len(origins):])
 
 
 COPY = "0"  # after BESIDE in the name of a table that survives a restart of its worker: no number begins with 0

@@ -47,7 +47,6 @@ VIEWS = (
     "CREATE VIEW StoriesWithVC AS SELECT id, author, title, url, vcount FROM stories "
     "JOIN VoteCount ON VoteCount.story_id = stories.id WHERE id = ?",
 )
-FIGURE_2 = TABLES + VIEWS  # of the paper
 PLAIN = ("SELECT id, author, title, url, COUNT(*) AS vcount FROM stories JOIN votes ON votes.story_id = stories.id "
          "WHERE id = {0} GROUP BY id, author, title, url")
 KARMA = ("CREATE VIEW Karma AS SELECT author, SUM(vcount) AS karma FROM stories "

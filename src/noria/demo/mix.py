@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,7 +25,8 @@ from noria.demo.clients import (
     send_message,
 )
 from noria.demo.lobsters import Size
-from noria.demo.server import DemoFailed, end_with_parent
+from noria.demo.server import DemoFailed
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.spark.hosting.session import import_path
 
 ANSWER_S = 60  # of a client, which may wait for a worker's restart
@@ -75,7 +75,7 @@ class Mix:
         with theirs:
             self._processes.append(subprocess.Popen(
                 [sys.executable, "-m", "noria.demo.clients", str(theirs.fileno())], pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent(signal.SIGKILL),
+                stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
                 env={**os.environ, "PYTHONPATH": import_path()}))
         pipe = Connection(ours.detach())
         self._pipes.append(pipe)

@@ -5,7 +5,6 @@ Keeps true: the server ends when the demo ends for any reason.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
@@ -17,27 +16,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from noria.client.transport import HttpTransport
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.spark.hosting.session import import_path
 
 READY_S = 300  # a first start compiles the kernels, on a busy machine
 STOP_S = 60
 ANSWER_S = 60
 LOOK_S = 0.2  # between two reads of the log while the server starts
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DemoFailed(Exception):
     """The demo cannot continue.  The message says what happened, and where to look."""
-
-
-def end_with_parent(number: int) -> Any:
-    """Return a `preexec_fn`: with it, Linux sends the child this signal when the demo dies."""
-    return lambda: _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 class DemoServer:
@@ -51,7 +45,7 @@ class DemoServer:
             # In its own session, an interrupt at the terminal reaches only the demo, which then stops the server.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out, text=True,
-                start_new_session=True, preexec_fn=end_with_parent(signal.SIGTERM),
+                start_new_session=True, preexec_fn=partial(end_with_parent, signal.SIGTERM),
                 env={**os.environ, "PYTHONPATH": import_path()})
         self.mysql_port, self.url = 0, ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -13,8 +12,8 @@ from pathlib import Path
 
 from noria.following.address import CannotFollow, SourceAddress
 from noria.following.schema import SourceTable
+from noria.runtime.worker.parent_end import end_with_parent
 
-PR_SET_PDEATHSIG = 1
 ALIVE_S = 1.0
 
 
@@ -44,7 +43,7 @@ def load_apart(address: SourceAddress, url: str, tables: Sequence[SourceTable], 
 
 def _load(to: Connection, address: SourceAddress, url: str, tables: list[SourceTable], run: str, master: str) -> None:
     """Load, and send the error message, or "" for none.  The process ends when its parent is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     from pyspark.errors import PySparkException
 
     from noria.following.snapshot import load

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from noria.core.identifiers import quote_identifier
+from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.following.address import CannotFollow
 
-MOST_DIGITS = 18  # of a DECIMAL here
 _TYPE = re.compile(r"(\w+)(?:\((.*)\))?(?: +(unsigned))?(?: +zerofill)?(?: */\*.*\*/)?", re.DOTALL)
 _MEMBER = re.compile(r"'((?:[^']|'')*)'")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
@@ -109,8 +109,8 @@ def sql_type(table: str, column: SourceColumn, is_key: bool = False) -> str:
         return "tinyint(1)" if (kind, arguments, unsigned) == ("tinyint", "1", False) else kind + sign
     if kind == "decimal":
         digits = int((arguments or "10").partition(",")[0])
-        if digits > MOST_DIGITS:
-            raise _no_type(table, column, f"a DECIMAL has at most {MOST_DIGITS} digits here")
+        if digits > MAX_DECIMAL_DIGITS:
+            raise _no_type(table, column, f"a DECIMAL has at most {MAX_DECIMAL_DIGITS} digits here")
         return f"decimal({arguments or '10,0'}){sign}"
     if kind in ("float", "double"):
         if is_key:

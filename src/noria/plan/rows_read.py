@@ -20,6 +20,7 @@ from noria.core.expressions.expr import (
     Param,
     col,
     columns_of,
+    composed,
     conjuncts,
     const,
     shifted,
@@ -96,7 +97,7 @@ def _filter(plan: Filter, terms: Terms) -> list[Terms]:
 
 
 def _project(plan: Project, terms: Terms) -> list[Terms]:
-    made = [substitute(t, lambda c: plan.exprs[c.index]) for t in terms if _is_small(t)]
+    made = [composed(t, plan.exprs) for t in terms if _is_small(t)]
     return [[t for t in made if _is_small(t)]]
 
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from noria.control.program import Program
-from noria.core.errors import SqlError, no_table, unknown_column, wrong_value_count
+from noria.core.errors import SqlError, no_table, wrong_value_count
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE, UNKNOWN_ERROR
 from noria.core.statements import Insert
-from noria.core.types import TableDef
+from noria.sql.statements.keys import column_position
 
 
 def plain(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -65,17 +65,10 @@ def arrow_insert(program: Program, name: str, rows: pa.Table, on_duplicate: str)
     table = program.table(name)
     if table is None:
         raise no_table(name, program.view(name) is not None)
-    columns = tuple(_position(table, c) for c in rows.column_names)
+    columns = tuple(column_position(table, c) for c in rows.column_names)
     if len(set(columns)) != len(columns):
         raise wrong_value_count(1)
     if not rows.num_rows:
         return None
     (batch,) = rows.combine_chunks().to_batches(max_chunksize=rows.num_rows)
     return Insert(table.name, columns, batch, on_duplicate)
-
-
-def _position(table: TableDef, name: str) -> int:
-    try:
-        return table.position(name)
-    except KeyError:
-        raise unknown_column(name, "field list") from None

@@ -1,4 +1,4 @@
-"""A commit that follows another one is answered after it, also if the other one is visible at one worker only so far."""
+"""A commit that follows another one is answered after it, also if that one is visible at one worker only so far."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def view(**how: Any) -> ViewDef:
 
 
 def shaped(rows: list[Any], of: ViewDef) -> list[Any]:
-    return ResultFinish.of(of).apply(rows)
+    return ResultFinish.of(of, ()).apply(rows)
 
 
 def test_order_puts_null_first_and_keeps_the_order_of_equals() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, ForeignKey, TableDef
-from noria.dataflow.messages.packets import Ingest
+from noria.dataflow.messages.packets import Done, Ingest
 from noria.runtime.link.written import WrittenTables
 from noria.server.bulk.jobs import Bulk
 from noria.server.bulk.parents import ParentsOfLoad
@@ -141,9 +141,9 @@ def test_a_new_key_waits_for_loads_that_are_being_stored(tmp_path: Path) -> None
         waiting = asyncio.ensure_future(bulk.stored(CHILD))
         await asyncio.sleep(0)
         assert not waiting.done()
-        ingests[0].set_result(SimpleNamespace(error=None))
+        ingests[0].set_result(Done(0))
         await waiting
-        ingests[1].set_result(SimpleNamespace(error=None))
+        ingests[1].set_result(Done(0))
         await asyncio.gather(*loads)
         await bulk.stored(replace(CHILD, name="other"))
 

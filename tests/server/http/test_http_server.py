@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -17,7 +16,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvloop
 
 import noria
 from noria.core import limits
@@ -30,6 +28,7 @@ from noria.server.outcomes import Outcome, ResultSet
 from noria.server.tls import Certificates
 from server import tls_files
 from server.fake_services import FakeServices
+from server.server_thread import ServerThread
 
 FOREVER = HttpLimits(head_s=600, idle_s=600, linger_s=600, stall_s=600)
 
@@ -43,38 +42,21 @@ class Services(FakeServices):
         return [ResultSet([Field("t", TEXT)], [("x" * 2**25,)])]
 
 
-class Running:
+class Running(ServerThread):
     """An HTTP server on a thread of its own."""
 
     def __init__(self, bounds: HttpLimits = FOREVER, certificates: Certificates | None = None,
                  policy: RequestPolicy | None = None, password: str | None = None):
-        self.services, self.loop = Services(password), uvloop.new_event_loop()
+        super().__init__()
+        self.services = Services(password)
         self.http = HttpServer(make_app(self.services, policy), certificates, bounds)
-        self.port = 0
 
-    def __enter__(self) -> Running:
-        started = threading.Event()
+    async def start(self) -> int:
+        await self.http.start(listening("127.0.0.1", 0, ""))
+        return self.http.address[1]
 
-        def run() -> None:
-            asyncio.set_event_loop(self.loop)
-            self.loop.run_until_complete(self.http.start(listening("127.0.0.1", 0, "")))
-            self.port = self.http.address[1]
-            started.set()
-            self.loop.run_forever()
-
-        self.thread = threading.Thread(target=run, daemon=True)
-        self.thread.start()
-        assert started.wait(20)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.call(self.http.stop)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(20)
-        self.loop.close()
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(function(), self.loop).result(30)
+    async def stop(self) -> None:
+        await self.http.stop()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), 30)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
-
-import uvloop
 
 from noria.core.errors import SqlError, parse_error
 from noria.core.types import BIGINT, TEXT, Field
@@ -35,6 +32,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.tls import Certificates
+from server.server_thread import ServerThread
 
 NUMBER = 7  # of every prepared statement
 USERS = {"ada": account("lovelace"), "strong": account("très secret", strong=True), "open": account("")}
@@ -157,54 +155,27 @@ class FakeSession:
         self.closed.set()
 
 
-class Serving:
+class Serving(ServerThread):
     """A server on its own thread: `with Serving(backend) as serving: connect(port=serving.port)`."""
 
     def __init__(self, backend: FakeBackend, users: dict[str, Account] | None = None,
                  bounds: MysqlLimits | None = None, certificates: Certificates | None = None,
                  tls_required: bool = False, guard: LoginGuard | None = None) -> None:
+        super().__init__()
         self.guard = guard
         self.backend, self.users, self.bounds = backend, users or USERS, bounds
         self.certificates, self.tls_required = certificates, tls_required
-        self.loop = uvloop.new_event_loop()
         self.server: MysqlServer
-        self.port = 0
 
-    def __enter__(self) -> Serving:
-        started = threading.Event()
+    async def start(self) -> int:
+        self.server = await listen(listening("127.0.0.1", 0, ""), self.backend, self.users, self.bounds,
+                                   self.certificates, self.tls_required, guard=self.guard)
+        return self.server.address[1]
 
-        def run() -> None:
-            asyncio.set_event_loop(self.loop)
-            self.server = self.loop.run_until_complete(
-                listen(listening("127.0.0.1", 0, ""), self.backend, self.users, self.bounds, self.certificates,
-                       self.tls_required, guard=self.guard))
-            self.port = self.server.address[1]
-            started.set()
-            self.loop.run_forever()
-
-        self.thread = threading.Thread(target=run, daemon=True)
-        self.thread.start()
-        assert started.wait(20)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.call(self._stop)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(20)
-        self.loop.close()
-
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
         self.server.close()
         self.server.abort()
         await self.server.wait_closed()
-
-    def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Run a coroutine function on the server's loop."""
-
-        async def run() -> Any:
-            return await function()
-
-        return asyncio.run_coroutine_threadsafe(run(), self.loop).result(20)
 
 
 # --- A client of packets -------------------------------------------------------------------------------------

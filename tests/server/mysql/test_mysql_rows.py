@@ -96,7 +96,7 @@ def split(packets: bytes, deprecate_eof: bool, first: int = 1) -> tuple[list[dic
 def read_definition(payload: bytes) -> dict[str, Any]:
     reader = PayloadReader(payload)
     catalog, _, _, _, name, original = (reader.lenenc() for _ in range(6))
-    assert catalog == b"def" and name == original and reader.integer(1) == 12
+    assert catalog == b"def" and original == b"" and reader.integer(1) == 12  # no column of a table
     keys = ("charset", "length", "type", "flags", "decimals", "filler")
     return {"name": name.decode(), **dict(zip(keys, struct.unpack("<HIBHBH", reader.rest()), strict=True))}
 

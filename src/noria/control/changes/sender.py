@@ -96,9 +96,7 @@ class ChangeSender:
     async def request(self, request: packets.Inspect | packets.CheckRowsFit | packets.Rehearse) -> Any:
         """The worker's answer, also after it has restarted.  Raises the answer's error."""
         reply: packets.Done = await self.link.ask(request, retry=True)
-        if reply.error is not None:
-            raise reply.error
-        return reply.value
+        return reply.result()
 
     async def stats(self) -> dict[str, Any]:
         reply: packets.Done = await self.link.ask(packets.Inspect(0, "stats"), retry=True)

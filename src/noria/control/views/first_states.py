@@ -55,8 +55,7 @@ class FirstStates:
                 raise RuntimeError(f"view {view.name} needs a bulk replay, and nothing here can do one")
             await self.bootstrap(view, node, plan)
         reply: packets.Done = await self._link.ask(packets.Inspect(0, "built", view.name), retry=True)
-        if reply.error is not None:
-            raise reply.error
+        reply.result()
 
     def _done(self, name: str, task: asyncio.Task[None]) -> None:
         if self._under_way.get(name) is task:

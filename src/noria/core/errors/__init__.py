@@ -17,6 +17,7 @@ from noria.core.errors.codes import (
     DATA_TOO_LONG,
     DIVISION_BY_ZERO,
     DUP_ENTRY,
+    DUP_FIELDNAME,
     LOCK_WAIT_TIMEOUT,
     NO_DEFAULT_FOR_FIELD,
     NO_SUCH_TABLE,
@@ -156,6 +157,10 @@ def unknown_column(name: str, where: str) -> SqlError:
     return SqlError(*BAD_FIELD, f"Unknown column '{name}' in '{where}'")
 
 
+def duplicate_column(name: str) -> SqlError:
+    return SqlError(*DUP_FIELDNAME, f"Duplicate column name '{name}'")
+
+
 def ambiguous_column(name: str, where: str) -> SqlError:
     return SqlError(*AMBIGUOUS_FIELD, f"Column '{name}' in {where} is ambiguous")
 
@@ -215,6 +220,10 @@ def too_many_jobs(what: str, waiting: int, instead: str) -> SqlError:
     """The error for a job when Spark's queue is full."""
     return SqlError(*TOO_MANY_CONCURRENT_TRXS,
                     f"Too many {what} for Spark: {waiting} wait already; try again later, or {instead}")
+
+
+def definition_changed() -> SqlError:
+    return SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
 
 
 def view_changed(name: str) -> SqlError:

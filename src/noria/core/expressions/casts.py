@@ -36,7 +36,7 @@ from noria.core.expressions.coerce import (
 from noria.core.expressions.library import json
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import NO_SYMBOLS, Symbols
-from noria.core.types import BIGINT, DATETIME, Column, Kind, SqlType
+from noria.core.types import BIGINT, DATETIME, MOMENTS, Column, Kind, SqlType
 from noria.core.values import DAY_MICROS, decode, decode_doubles, encode, encode_doubles
 
 Kernel = Callable[[Codes, Symbols], Codes]
@@ -151,9 +151,9 @@ def kernel(source: SqlType, target: SqlType) -> Kernel:
         return _from_text(source, target)
     if target.is_text:
         return _to_text(source, target)
-    if Kind.TIME in (source.kind, target.kind) or (source.kind in _MOMENTS) != (target.kind in _MOMENTS):
+    if Kind.TIME in (source.kind, target.kind) or (source.kind in MOMENTS) != (target.kind in MOMENTS):
         return _through_values(source, target)
-    if target.kind in _MOMENTS:
+    if target.kind in MOMENTS:
         return _moments(source, target)
     if source.is_listed:  # its code, a position or a mask, is the number
         source = BIGINT
@@ -163,9 +163,6 @@ def kernel(source: SqlType, target: SqlType) -> Kernel:
         return lambda codes, _: per_distinct(codes, lambda c: _from_doubles(decode_doubles(c), target))
     digits = target.scale - source.scale
     return lambda codes, _: _limited(codes, digits, target)
-
-
-_MOMENTS = (Kind.DATE, Kind.DATETIME)
 
 
 def _to_doubles(source: SqlType, target: SqlType) -> Kernel:
@@ -191,7 +188,7 @@ def _through_values(source: SqlType, target: SqlType) -> Kernel:
         if target.kind is Kind.TIME:
             found = parse_time(value)
             return NULL_CODE if found is None else _to_fraction(found // MICROSECOND, target)
-        if target.kind in _MOMENTS:
+        if target.kind in MOMENTS:
             moment = None if source.kind is Kind.TIME else parse_moment(value)
             return NULL_CODE if moment is None else int(_moments(DATETIME, target)(
                 np.array([_moment_code(moment, target)]), NO_SYMBOLS).item())
@@ -342,7 +339,7 @@ def _reader(target: SqlType) -> Callable[[str], int]:
         def read(text: str) -> int:
             found = parse_time(text)
             return NULL_CODE if found is None else _to_fraction(found // MICROSECOND, target)
-    elif target.kind in _MOMENTS:
+    elif target.kind in MOMENTS:
         def read(text: str) -> int:
             moment = parse_moment(text)
             if moment is None:

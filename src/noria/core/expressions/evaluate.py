@@ -284,12 +284,12 @@ def _scaled_sides(a: Expr, b: Expr) -> tuple[Node, Node]:
 
 _COMPARE: dict[str, Callable[[Codes, Codes], Mask]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
-_NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
 def _comparison(e: Call, wanted: bool) -> MaskNode:
     """Compile a comparison.  NULL and errors are less than all values, so only some operators must check for them."""
-    op = e.op if wanted else _NEGATED[e.op]
+    op = e.op if wanted else NEGATED[e.op]
     compare = _COMPARE[op]
     left, right, valid = _sides(e)
     if valid and op in ("eq", "gt", "ge"):

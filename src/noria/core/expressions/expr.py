@@ -7,7 +7,7 @@ batch, and `spark/lowering/expressions.py` lowers it to Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,11 @@ def substitute(e: Expr, f: Callable[[Col], Expr]) -> Expr:
     if isinstance(e, Call):
         return Call(e.type, e.nullable, e.op, tuple(substitute(a, f) for a in e.args))
     return e
+
+
+def composed(e: Expr, exprs: Sequence[Expr]) -> Expr:
+    """Replace each column by the expression at its index."""
+    return substitute(e, lambda c: exprs[c.index])
 
 
 def shifted(e: Expr, by: int) -> Expr:

@@ -203,9 +203,10 @@ class Operator:
     adhoc = False  # whether it is the reader of an ad-hoc view
     saves = False  # whether its full state is saved at an orderly end (`saving.py`)
     drops = False  # base tables: whether delta rows of missing keys are dropped
+    _fields: tuple[Field, ...]  # of the output
 
     def fields(self) -> tuple[Field, ...]:
-        raise NotImplementedError
+        return self._fields
 
     def describe(self) -> str:
         raise NotImplementedError

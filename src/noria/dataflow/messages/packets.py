@@ -414,6 +414,12 @@ class Done:
     value: Any = None
     error: SqlError | None = None
 
+    def result(self) -> Any:
+        """Return the value. Raises the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
 
 Packet = (
     Write | Prepare | Decide | PredictEffect | FindConflicts | CheckUnique | UniqueEntries | ReadPage | Read | ReadMany

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, conjuncts, substitute
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, composed, conjuncts, substitute
 from noria.core.expressions.functions import conjunction, rebuilt
 from noria.core.limits import TOP_ROWS
 from noria.plan.columns import cols_of
@@ -70,7 +70,7 @@ def push_filters(plan: Mir) -> Mir:
         if not low:
             return plan
         exprs = below.exprs
-        pushed = filtered(below.input, [substitute(t, lambda c: exprs[c.index]) for t in low])
+        pushed = filtered(below.input, [composed(t, exprs) for t in low])
         return filtered(projected(pushed, below.exprs, below.names), [t for t in terms if t not in low])
     if isinstance(below, (Window, GroupConcat, TopK)):
         return _below_groups(below, terms)
@@ -133,7 +133,7 @@ def merge_projects(plan: Mir) -> Mir:
     uses = [c.index for e in plan.exprs for c in _columns(e)]
     if any(isinstance(inner.exprs[i], Call) and uses.count(i) > 1 for i in set(uses)):
         return plan
-    return projected(inner.input, [substitute(e, lambda c: inner.exprs[c.index]) for e in plan.exprs], plan.names)
+    return projected(inner.input, [composed(e, inner.exprs) for e in plan.exprs], plan.names)
 
 
 def drop_copies(plan: Mir) -> Mir:

@@ -31,9 +31,7 @@ async def copy_rows(links: Sequence[WorkerQuestions], change: Callable[[Write], 
         after: bytes | None = None
         while True:
             page: Done = await link.ask(ReadPage(0, table.name, after, COPIED_ROWS), True)
-            if page.error is not None:
-                raise page.error
-            rows, after = page.value
+            rows, after = page.result()
             if rows.num_rows:
                 values = _as_they_will_be(rows, table, other, columns)
                 wrote = await change(Write((Insert(other.name, columns, values),)))

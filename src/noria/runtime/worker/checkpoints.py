@@ -14,7 +14,6 @@ optional: missing states are built from the tables. At the end, no state is begu
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -38,6 +37,7 @@ from noria.core.limits import (
     SAVED_BYTES,
 )
 from noria.dataflow.worker.saving import KEYS
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStateFile, SavedUnusable
@@ -48,7 +48,6 @@ from noria.storage.store import RocksStore
 Note = Callable[[str], object]
 _FIRST_FILE = 3  # behind the standard streams
 _NICE = 10  # the writer yields to serving processes
-_PR_SET_PDEATHSIG = 1
 
 
 def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStateFile | None:
@@ -187,7 +186,7 @@ class Checkpoints:
             for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             signal.alarm(CHECKPOINT_MOST_S)
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            end_with_parent()
             if os.getppid() != worker:  # it ended before
                 os._exit(code)
             os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end

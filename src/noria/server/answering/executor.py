@@ -120,7 +120,7 @@ class Executor:
 
     async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
-        shape = ResultFinish.of(view)
+        shape = ResultFinish.of(view, select.origins)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
@@ -147,7 +147,7 @@ class Executor:
         """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
-        shape, through = ResultFinish.of(view), reading(reader, view)
+        shape, through = ResultFinish.of(view, select.origins), reading(reader, view)
         if is_one_key(select):
             key_values = [a.values[0] for a in select.lookups]
             return self._one_key(reader, through, view, shape, key_values, False, lambda: select, set_state)
@@ -331,7 +331,7 @@ class Executor:
         if view.asks is None:
             keys = typed_keys(keys, view.key_fields)
             through = reading(reader, view)
-            if not ResultFinish.of(view).changes_rows and (through is None or through.same_key):
+            if not ResultFinish.of(view, ()).changes_rows and (through is None or through.same_key):
                 self.selects += keys.num_rows
                 return as_named(view, await self.reads.fetch_table(reader, keys, through))
         ordinals: list[int] = []
@@ -465,9 +465,7 @@ class Executor:
     async def ask(self, question: Inspect) -> Any:
         """Return the worker's answer to a question.  Raises WorkerUnavailable while no worker is up."""
         reply: Done = await self._link.ask(question)
-        if reply.error is not None:
-            raise reply.error
-        return reply.value
+        return reply.result()
 
     async def builds(self) -> list[dict[str, Any]]:
         """Return the builds that run in the background (`Inspect` builds), with Spark's progress on them."""

@@ -21,7 +21,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.order import sort_rows
-from noria.core.types import Field
+from noria.core.types import Field, Origins, with_origins
 from noria.core.values import arrow_type, from_arrow, to_arrow
 from noria.plan.after import LookedUpRows, filter_of, found_fields, mask_columns, run
 from noria.plan.lookups import Parameter
@@ -33,13 +33,12 @@ from noria.server.rows import LargeRows, beside, is_large, python_rows
 from noria.sql import commands as sql
 from noria.state.symbols.symbols import SymbolTable
 
-Row = Sequence[Any]
-
 
 @dataclass(frozen=True)
 class ResultFinish:
     """The operations on the rows of one lookup.  First the plan `after` filters or groups them.  The client sees the
-    first `visible` columns.  `order` has (column, descending) pairs.  `empty_row`: an aggregate's row over no rows."""
+    first `visible` columns.  `order` has (column, descending) pairs.  `empty_row`: an aggregate's row over no rows.
+    `origins`: of the columns that the client sees."""
 
     fields: Sequence[Field]
     visible: int
@@ -48,16 +47,17 @@ class ResultFinish:
     offset: int = 0
     empty_row: Sequence[Any] | None = None
     after: Mir | None = None
+    origins: Origins = ()
 
     @staticmethod
-    def of(view: ViewDef) -> ResultFinish:
+    def of(view: ViewDef, origins: Origins) -> ResultFinish:
         return ResultFinish(view.result.fields, view.visible, view.order, view.limit, view.offset, view.empty_row,
-                            view.after)
+                            view.after, origins)
 
     @cached_property
     def shown(self) -> Sequence[Field]:
         """The fields that the client sees."""
-        return tuple(self.fields[: self.visible])
+        return with_origins(self.fields[: self.visible], self.origins)
 
     @cached_property
     def changes_rows(self) -> bool:

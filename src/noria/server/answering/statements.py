@@ -55,8 +55,9 @@ class CachedStatement:
         self.uses = 0
         self.by_key = False  # a write that needs no scan of its table (`TableRewrites.may_rewrite` returned False)
         self.view = None if select is None else select.view
-        fixed = select is not None and select.limit is None and select.offset is None
-        self.shape = ResultFinish.of(self.view) if fixed and self.view is not None else None
+        self.shape: ResultFinish | None = None
+        if select is not None and select.view is not None and select.limit is None and select.offset is None:
+            self.shape = ResultFinish.of(select.view, select.origins)
 
     @property
     def command(self) -> Command:
@@ -80,7 +81,7 @@ class CachedStatement:
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None
         if shape is None:  # LIMIT has a parameter
-            shape = ResultFinish.of(bound_select(select, values).view or self.view)
+            shape = ResultFinish.of(bound_select(select, values).view or self.view, select.origins)
         return shape, values if self.plain else [a.bind(values).values[0] for a in select.lookups]
 
 

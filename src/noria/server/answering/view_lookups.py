@@ -309,8 +309,7 @@ class ViewLookups:
             if not (isinstance(read, Read) and is_unfilled(reply.error)):
                 raise reply.error
             built: Done = await self._link.ask(Inspect(0, "built", read.view), retry=True)
-            if built.error is not None:
-                raise built.error
+            built.result()
 
     async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
                    within: Within | None = None) -> ManyRows:
@@ -328,9 +327,7 @@ class ViewLookups:
         """Return how the workers would answer `one_shot` now."""
         reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
                                            retry=True)
-        if reply.error is not None:
-            raise reply.error
-        found: QueryForecast = reply.value
+        found: QueryForecast = reply.result()
         return found
 
     def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,

@@ -64,5 +64,4 @@ class Indexes:
                 log.exception("making an index of table %s failed, the worker makes it", wanted.table.name)
                 found = None
             reply: Done = await self._link.ask(IndexFiles(wanted.ticket, None if found is None else found.files))
-            if reply.error is not None:
-                raise reply.error
+            reply.result()

@@ -111,9 +111,7 @@ class Bulk:
 
     async def _ask(self, packet: Any) -> Any:
         reply: Done = await self._link.ask(packet)
-        if reply.error is not None:
-            raise reply.error
-        return reply.value
+        return reply.result()
 
     # ------------------------------------------------------------ query
     async def query(self, batch: BatchQuery, set_state: SetState = _silent) -> list[tuple[Any, ...]]:
@@ -317,8 +315,7 @@ class Bulk:
             self._link.cancel(taking)
             await asyncio.wait((taking,))
             raise
-        if done.error is not None:
-            raise done.error
+        done.result()
 
     async def stored(self, table: TableDef) -> None:
         """Wait for the loads into the table that the workers ingest now."""

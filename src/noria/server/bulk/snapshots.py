@@ -36,9 +36,7 @@ async def ahead(link: Link) -> None:
     until = loop.time() + SNAPSHOT_AHEAD_S
     while loop.time() < until:
         reply: Done = await link.ask(Inspect(0, "flush ahead", str(least)))
-        if reply.error is not None:
-            raise reply.error
-        if reply.value:
+        if reply.result():
             break
         least = SNAPSHOT_AHEAD_BYTES
         await asyncio.sleep(SNAPSHOT_LOOK_MS / 1000)
@@ -56,9 +54,7 @@ async def taken(link: Link, packet: Snapshot) -> Any:
     except asyncio.CancelledError:
         await asyncio.wait((request,))
         raise
-    if reply.error is not None:
-        raise reply.error
-    return reply.value
+    return reply.result()
 
 
 class _SharedSnapshot:
@@ -131,8 +127,7 @@ class Snapshots:
         except TimeoutError:
             raise SqlError(*UNKNOWN_ERROR, f"no worker took a snapshot of the tables within {SNAPSHOT_WAIT_S} s; "
                                            "try again") from None
-        if reply.error is not None:
-            raise reply.error
+        reply.result()
 
     async def _checkpoint(self, fresh: _SharedSnapshot) -> Done:
         """Request a checkpoint.  If the worker dies, remove its unfinished files and request one from its successor."""

@@ -24,6 +24,8 @@ from noria.server.rows import LargeRows
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 TIME, DATETIME, YEAR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 11, 12, 13, 245, 246, 252, 253, 254
 
+_KEYS = {"": 0, "primary": 2, "unique": 4, "multiple": 8}
+_AUTO_INCREMENT, _NO_DEFAULT, _PART_KEY = 512, 4096, 16384
 _NOT_NULL, _BLOB, _UNSIGNED, _ZEROFILL, _BINARY, _ENUM, _TIMESTAMP, _SET = 1, 16, 32, 64, 128, 256, 1024, 2048
 _ANY_SCALE = 31  # "decimals" of a DOUBLE: as many as needed
 _TEXT_BYTES = 65_535
@@ -167,9 +169,12 @@ def column_definition(column: Field, table: str = "") -> bytes:
     wire, charset, length, flags, decimals = _wire_type(column.type)
     if not column.nullable:
         flags |= _NOT_NULL
-    name = codec.lenenc(column.name[:MAX_ALIAS_CHARS].encode())
-    relation = codec.lenenc(table.encode())
-    return b"".join((b"\x03def\x00", relation, relation, name, name, b"\x0c",
+    names = "", table, table, column.name[:MAX_ALIAS_CHARS], column.name[:MAX_ALIAS_CHARS] if table else ""
+    if (origin := column.origin) is not None:
+        names = origin.database, origin.alias, origin.table, column.name[:MAX_ALIAS_CHARS], origin.column
+        flags |= (_KEYS[origin.key] | _PART_KEY * origin.within_key | _AUTO_INCREMENT * origin.auto_increment
+                  | _NO_DEFAULT * origin.required)
+    return b"".join((b"\x03def", *(codec.lenenc(name.encode()) for name in names), b"\x0c",
                      struct.pack("<HIBHBH", charset, length, wire, flags, decimals, 0)))
 
 

@@ -20,11 +20,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.core.errors import SqlError, is_redefined, not_supported, unknown_table
+from noria.core.errors import SqlError, definition_changed, is_redefined, not_supported, unknown_table
 from noria.core.errors.codes import (
     NOT_SUPPORTED_YET,
     PARSE_ERROR,
-    TABLE_DEF_CHANGED,
     TRUNCATED_WRONG_VALUE,
     UNKNOWN_ERROR,
 )
@@ -337,7 +336,7 @@ class Session:
         finally:
             self.running.unlimited()
         if outcome is None:
-            raise self.noted(SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction"))
+            raise self.noted(definition_changed())
         return outcome
 
     def noted(self, error: SqlError) -> SqlError:

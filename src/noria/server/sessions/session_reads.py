@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from noria.core.errors import SqlError
-from noria.core.errors.codes import TABLE_DEF_CHANGED
+from noria.core.errors import definition_changed
 from noria.core.limits import VIEW_BINDS
 from noria.plan.view import ViewDef
 from noria.server.answering import zones
@@ -123,7 +122,7 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
             found = answer if isinstance(answer, ResultSet) else await answer
         if not session.transaction.is_outdated(command):  # nobody wrote the tables while it was answered
             return found
-    raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+    raise definition_changed()
 
 
 __all__ = ["in_time", "limited", "select", "select_after_own_writes", "select_locking", "wait_for_own_writes", "within"]

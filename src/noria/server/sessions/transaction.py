@@ -235,6 +235,17 @@ class SessionTransaction:
         except SqlError as e:
             raise self.abandon_on_deadlock(e) from None
 
+    async def write_in_parts(self, command: Update | Delete, offset: timedelta) -> WriteResult:
+        """As `write` and `write_alone`, for an UPDATE or DELETE that scans a large table."""
+        wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
+        if not self.active:
+            result, self.written = await self._service.write_alone(command, offset, wait_s, self._owner, True)
+            return result
+        try:
+            return await self._service.stage_in_parts(self._its_parts(), command, offset, wait_s, checks)
+        except SqlError as e:
+            raise self.abandon_on_deadlock(e) from None
+
     def is_checked(self, command: Insert | Update | Delete) -> bool:
         """True if a write must keep FOREIGN KEYs."""
         return bool(self._variables["foreign_key_checks"]) and self._service.foreign_keys.concerns(command)

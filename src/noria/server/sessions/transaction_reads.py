@@ -16,14 +16,18 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
+from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.functions import call
+from noria.core.expressions.key_condition import with_keys
 from noria.core.limits import DENSE_KEYS, LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.lookups import Range
-from noria.plan.mir import tables_of
+from noria.plan.mir import Base, Filter, Project, tables_of
+from noria.plan.optimizer import optimize
 from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.link.changes import WorkerUnavailable
@@ -41,6 +45,7 @@ from noria.sql import commands as sql
 ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
 FILLS_BESIDE = 4  # views that are filled at the same time for transactions to come
 FILLED_KEYS = 64  # at most, each time
+KEYS_AT_ONCE, COMPOSITE_KEYS_AT_ONCE = 500, 100  # that a part of a large UPDATE or DELETE writes
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 
@@ -65,17 +70,58 @@ class TransactionService:
             return await self.foreign_keys.stage(transaction, timed, wait_s)
         return await self.coordinator.stage(transaction, timed, wait_s)
 
-    async def write_alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int
-                    ) -> tuple[WriteResult, SessionWrites]:
+    async def stage_in_parts(self, transaction: OpenTransaction, statement: Update | Delete, offset: timedelta,
+                             wait_s: float, checks: bool) -> WriteResult:
+        """Run an UPDATE or DELETE of a large table within the transaction: find the keys of its rows in slices, between
+        other work, and write some keys at a time.
+
+        Raises SqlError 1235 for a table without a primary key, or if the statement sets a column of it.
+        """
+        timed = self._executor.at_its_time(statement, offset)
+        assert isinstance(timed, Update | Delete)
+        table = self._executor.program.table(timed.table)
+        assert table is not None, "at_its_time raises for an unknown table"
+        moves = isinstance(timed, Update) and any(at in table.primary_key for at, _ in timed.assignments)
+        if moves or not table.primary_key:
+            raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table, and "
+                                "that sets its primary key or finds none",
+                                "run it without a transaction, or give a condition on an index")
+        select = _keys_of(table, timed.where)
+        assert select.view is not None
+        mark = await self._marked(transaction)
+        found = await self._read(transaction, select, select.view, True)
+        self.note(transaction, select, mark)
+        before, affected, matched = transaction.mark(), 0, 0
+        at_once = KEYS_AT_ONCE if len(table.primary_key) == 1 else COMPOSITE_KEYS_AT_ONCE
+        try:
+            for at in range(0, len(found.rows), at_once):
+                some = with_keys(table, table.primary_key, [tuple(row) for row in found.rows[at : at + at_once]])
+                part = timed._replace(where=some if timed.where is None else call("and", some, timed.where))
+                result = await self.stage(transaction, part, offset, wait_s, checks)
+                affected, matched = affected + result.affected, matched + result.matched
+        except SqlError:
+            if transaction.lost is None:
+                await self.coordinator.back_to(transaction, before)
+            raise
+        except BaseException:  # stopped at a moment at which nothing can be undone
+            self.coordinator.lose(transaction, interrupted())
+            raise
+        return WriteResult(affected, matched=matched)
+
+    async def write_alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int,
+                          in_parts: bool = False) -> tuple[WriteResult, SessionWrites]:
         """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
-        the session's number.
+        the session's number.  in_parts: as `stage_in_parts` does.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for tries in range(ALONE_TRIES):
             single = self.coordinator.begin(owner=owner)
             try:
-                result = await self.stage(single, statement, offset, wait_s, True)
+                if in_parts and not isinstance(statement, Insert):
+                    result = await self.stage_in_parts(single, statement, offset, wait_s, True)
+                else:
+                    result = await self.stage(single, statement, offset, wait_s, True)
                 return result, (await self.coordinator.commit(single)).session_writes
             except SqlError as e:
                 if e.code != LOCK_DEADLOCK.number or tries == ALONE_TRIES - 1:
@@ -178,7 +224,7 @@ class TransactionService:
         view, first = select.view, select.lookups[0] if select.lookups else None
         if view is None or not isinstance(first, Range):
             return None
-        shape, between = ResultFinish.of(view), range_of(first, reader.key_fields[0])
+        shape, between = ResultFinish.of(view, select.origins), range_of(first, reader.key_fields[0])
         rows = None if between is None else self._reads.local_range(reader, *between, compiled.through, tick)
         if rows is None:
             return None
@@ -227,7 +273,7 @@ class TransactionService:
                     ) -> ResultSet:
         """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
         tables = self.tables(view)
-        shape = ResultFinish.of(view)
+        shape = ResultFinish.of(view, select.origins)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)
         if not keys and between is None:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
@@ -325,3 +371,12 @@ class TransactionService:
                     again = True
             if not again:
                 return replace(answer, rows=[rows[n] for n in chosen])
+
+
+def _keys_of(table: TableDef, where: Expr | None) -> sql.Select:
+    """The SELECT of the primary keys of the rows that meet a condition."""
+    base = Base(table)
+    rows = base if where is None else Filter(base, where)
+    columns = tuple(Col(base.fields[c].type, base.fields[c].nullable, c) for c in table.primary_key)
+    plan = optimize(Project(rows, columns, tuple(base.fields[c].name for c in table.primary_key)))
+    return sql.Select(ViewDef("select", plan, (), len(columns), adhoc=True))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from noria.control.catalog.origin import made_by
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
@@ -47,11 +47,10 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
     _check_write(session, command.table)
     _refuse_zero(session, command)
     program = session.executor.program
-    if program.may_rewrite(command) and await program.is_large(command):
-        raise not_supported("in a transaction, an UPDATE or DELETE that scans so large a table",
-                            "run it without a transaction, or give a condition on an index")
     session.running.set_state("waiting for the worker")
     try:
+        if program.may_rewrite(command) and await program.is_large(command):
+            return _applied(session, command, await session.transaction.write_in_parts(command, session.offset))
         if session.transaction.active:
             return _applied(session, command, await session.transaction.write(command, session.offset))
         return _applied(session, command, await session.transaction.write_alone(command, session.offset))

@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import array
 import contextlib
-import ctypes
 import gc
 import json
 import os
 import secrets
-import signal
 import socket
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 
+from noria.runtime.worker.parent_end import end_with_parent
+
 VARIABLE = "NORIA_DAEMON"  # has the name of the reserve's socket, for the daemon that the JVM starts
 MODULE = "noria.spark.hosting.daemon"
 _SIZE, _CREDENTIALS, _READY = struct.Struct(">I"), struct.Struct("3i"), b"r"
-_PR_SET_PDEATHSIG = 1
 
 
 # ---------------------------------------------------------------- the driver's side
@@ -61,7 +60,7 @@ def _load() -> None:
 
 def _wait(listening: socket.socket, driver: int) -> None:
     """Load the code, wait for the first request, and run as the daemon of its sender until the end."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != driver:  # the driver ended before the prctl call
         return
     with contextlib.suppress(Exception):  # on failure each worker loads the code itself

@@ -13,7 +13,6 @@ worker that fails repeatedly is retried at growing intervals, and each failure i
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -26,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from noria.runtime.worker import warm
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.runtime.worker.remote_hosts import local_config
 from noria.runtime.worker.worker_main import GOODBYE, WorkerConfig, run_worker
 
@@ -37,7 +37,6 @@ KEEP_WARM_S = 30.0  # between two uses of the waiting processes: Spark ends them
 STEADY_S = 5.0  # workers that lived this long are restarted at once
 GOODBYE_S = 30.0  # wait for the server's own end; then the worker is restarted
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)  # before the next attempt, by failures in a row; the last one repeats
-_PR_SET_PDEATHSIG = 1
 _PYTHON_ERROR = r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Violation|Fenced|Busy|Gone|Unavailable|Damaged|InUse): .+)$"
 
 
@@ -148,7 +147,7 @@ def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
 def _die_with_parent() -> None:
     """Let Linux kill this process when the daemon that forked it ends for any reason."""
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent()
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 

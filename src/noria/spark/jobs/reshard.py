@@ -32,6 +32,7 @@ from noria.spark.loading.tasks.ranges import KeyRanges, quantiles
 from noria.spark.loading.tasks.tasks import (
     PARCEL_SCHEMA,
     ROW_BITS,
+    SORTED_ROWS,
     Batches,
     EntryFile,
     Job,
@@ -53,7 +54,6 @@ LITTLE_ROWS, LITTLE_BYTES = 200_000, 32 * 2**20  # at most, of a table that is d
 PART_ROWS, PART_BYTES = 1_000_000, 48 * 2**20  # of a range, which a task sorts in memory
 RANGES_PER_SLOT = 4  # at least: the sizes of ranges are estimates
 SAMPLED = 1_000  # rows of each range that are read to compute bounds
-SORTED_ROWS = 50_000
 
 
 

@@ -28,7 +28,7 @@ from noria.storage.offline.check import StoreCheck, StoreCheckReport
 from noria.storage.offline.resharding import NewStores, ReshardingPlan
 from noria.storage.offline.snapshot import sizes_about
 from noria.storage.rocks.errors import StoreError
-from noria.storage.tables.shards import BEFORE, shards_of, workers_of
+from noria.storage.tables.shards import BEFORE, counted, shards_of, workers_of
 
 REPORTS = Codec(StoreCheckReport)
 ReportProgress = Callable[[str, int, int], object]  # progress: the step, rows done, rows in total
@@ -51,7 +51,7 @@ class Resharding:
             return _moved(done)
         found = workers_of(self._data_dir)
         if found == self._workers and not self._again:
-            return f"has {_counted(found)}: nothing to do"
+            return f"has {counted(found)}: nothing to do"
         if (self._data_dir / BEFORE).exists():
             raise StoreError(f"{self._data_dir / BEFORE} has the stores of an earlier reshard: see that all is well "
                              f"and remove it (noria reshard --data-dir {self._data_dir} --workers {found} --drop-old)")
@@ -160,8 +160,4 @@ def _check(bases: list[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 def _moved(plan: ReshardingPlan) -> str:
     before = "each row at the worker that it belongs to" if plan.before == plan.after else f"it had {plan.before}"
-    return f"has {_counted(plan.after)}, {before}"
-
-
-def _counted(workers: int) -> str:
-    return f"{workers} worker" + "s" * (workers != 1)
+    return f"has {counted(plan.after)}, {before}"

@@ -9,7 +9,7 @@ Keeps true: the new table has the files' columns, by name.  A column whose type 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -82,8 +82,7 @@ def _of_csv(spark: SparkSession, sources: Sequence[InputFile], reading: TextForm
         raise LoadRefused(f"{sources[0].shown}: no line names the columns (--no-header): name them with --columns")
     splits = reading_files.plan(sources, reading)
     _check_names(splits)
-    rows = collected(numbers(spark, len(splits)).mapInArrow(_InspectCsv(tuple(splits), reading), LOOKED))
-    names, found = _joined(rows)
+    names, found = _inspected(spark, _Inspect(tuple(splits), reading, _csv_facts))
     return T.StructType([T.StructField(n, _kept(type_of(found[low]), found[low], low in keys))
                          for low, n in names.items()])
 
@@ -93,11 +92,24 @@ def looked(found: Mapping[str, FieldStatistics]) -> pa.RecordBatch:
                             pa.array([json.dumps(f) for f in found.values()], pa.string())], names=["name", "facts"])
 
 
-def _joined(rows: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], dict[str, FieldStatistics]]:
-    """Join the tasks' rows.  Returns names in the order of the files, and facts, both by the name's lower case."""
+@dataclass(frozen=True)
+class _Inspect:
+    """A task that maps numbers of splits to the facts about their columns.  look: finds the facts of a split."""
+
+    splits: tuple[Split, ...]
+    reading: TextFormat
+    look: Callable[[Split, TextFormat], Mapping[str, FieldStatistics]]
+
+    def __call__(self, batches: Batches) -> Batches:
+        for number in each(batches):
+            yield looked(self.look(self.splits[number], self.reading))
+
+
+def _inspected(spark: SparkSession, task: _Inspect) -> tuple[dict[str, str], dict[str, FieldStatistics]]:
+    """Run the task.  Returns names in the order of the files, and facts, both by the name's lower case."""
     names: dict[str, str] = {}
     found: dict[str, FieldStatistics] = {}
-    for row in rows:
+    for row in collected(numbers(spark, len(task.splits)).mapInArrow(task, LOOKED)):
         low = row["name"].strip().lower()
         names.setdefault(low, row["name"].strip())
         found[low] = found.get(low, FieldStatistics()).joined(FieldStatistics(*json.loads(row["facts"])))
@@ -121,20 +133,11 @@ def _kept(kind: T.DataType, seen: FieldStatistics, is_key: bool) -> T.DataType:
     return T.VarcharType(seen.longest) if long else kind
 
 
-@dataclass(frozen=True)
-class _InspectCsv:
-    """A task that maps numbers of splits to the facts about their columns."""
-
-    splits: tuple[Split, ...]
-    reading: TextFormat
-
-    def __call__(self, batches: Batches) -> Batches:
-        for number in each(batches):
-            split = self.splits[number]
-            found = dict.fromkeys(split.names, FieldStatistics())
-            for chunk in reading_files.read(split, self.reading, {}):
-                found = {n: found[n].joined(facts(texts, self.reading)) for n, texts in chunk.columns.items()}
-            yield looked(found)
+def _csv_facts(split: Split, reading: TextFormat) -> dict[str, FieldStatistics]:
+    found = dict.fromkeys(split.names, FieldStatistics())
+    for chunk in reading_files.read(split, reading, {}):
+        found = {n: found[n].joined(facts(texts, reading)) for n, texts in chunk.columns.items()}
+    return found
 
 
 # ------------------------------------------------------------------ Parquet
@@ -174,27 +177,19 @@ def _of_arrow(field: pa.Field) -> T.DataType:
 def _of_json(spark: SparkSession, sources: Sequence[InputFile], reading: TextFormat, keys: set[str]) -> T.StructType:
     """Return the schema of JSON files, with columns in the order of their names."""
     splits = reading_files.plan(sources, reading)
-    rows = collected(numbers(spark, len(splits)).mapInArrow(_InspectJson(tuple(splits), reading), LOOKED))
-    names, found = _joined(rows)
+    names, found = _inspected(spark, _Inspect(tuple(splits), reading, _json_facts))
     return T.StructType([T.StructField(names[low], _kept(json_type_of(found[low]), found[low], low in keys))
                          for low in sorted(names, key=lambda low: names[low])])
 
 
-@dataclass(frozen=True)
-class _InspectJson:
-    """As `_InspectCsv`, for JSON.  Raises LoadRefused for a column of arrays or objects."""
-
-    splits: tuple[Split, ...]
-    reading: TextFormat
-
-    def __call__(self, batches: Batches) -> Batches:
-        for number in each(batches):
-            found: dict[str, FieldStatistics] = {}
-            for objects in reading_files.objects(self.splits[number], self.reading):
-                for name in dict.fromkeys(n for o in objects for n in o):
-                    values = [o[name] for o in objects if name in o]
-                    if any(isinstance(v, dict | list) for v in values):
-                        raise LoadRefused(f"the column '{name}' has arrays or objects, which no column that --create "
-                                          f"makes can hold: {NAMED}, of the type JSON or TEXT")
-                    found[name] = found.get(name, FieldStatistics()).joined(json_facts(values, self.reading))
-            yield looked(found)
+def _json_facts(split: Split, reading: TextFormat) -> dict[str, FieldStatistics]:
+    """As `_csv_facts`, for JSON.  Raises LoadRefused for a column of arrays or objects."""
+    found: dict[str, FieldStatistics] = {}
+    for objects in reading_files.objects(split, reading):
+        for name in dict.fromkeys(n for o in objects for n in o):
+            values = [o[name] for o in objects if name in o]
+            if any(isinstance(v, dict | list) for v in values):
+                raise LoadRefused(f"the column '{name}' has arrays or objects, which no column that --create "
+                                  f"makes can hold: {NAMED}, of the type JSON or TEXT")
+            found[name] = found.get(name, FieldStatistics()).joined(json_facts(values, reading))
+    return found

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.spark.source.errors import UserError
 
 _TYPE = re.compile(r"(\w+)(?:\(([^)]*)\))?( unsigned)?")
@@ -74,7 +75,6 @@ _SQL: dict[type[T.DataType], str] = {
     T.BooleanType: "BOOL", T.ByteType: "TINYINT", T.ShortType: "SMALLINT", T.IntegerType: "INT", T.LongType: "BIGINT",
     T.FloatType: "FLOAT", T.DoubleType: "DOUBLE", T.StringType: "TEXT", T.BinaryType: "LONGBLOB", T.DateType: "DATE",
     T.TimestampType: "TIMESTAMP(6)", T.TimestampNTZType: "DATETIME(6)", T.DayTimeIntervalType: "TIME(6)"}
-MOST_DIGITS = 18  # of a DECIMAL here
 KEY_CHARACTERS = 255  # of a text column that is part of a key
 
 
@@ -82,10 +82,10 @@ def sql_type(field: T.StructField, is_key: bool = False) -> str:
     """Return the SQL type of a new table's column for a Spark column.  Raises NoSuchType."""
     kind = field.dataType
     if isinstance(kind, T.DecimalType):
-        if kind.precision > MOST_DIGITS:
-            raise NoSuchType(f"the column '{field.name}' is {kind.simpleString()}, and a DECIMAL has at most "
-                             f"{MOST_DIGITS} "
-                             f"digits here: cast it to decimal({MOST_DIGITS},{min(kind.scale, MOST_DIGITS)}) or double")
+        if kind.precision > MAX_DECIMAL_DIGITS:
+            most, scale = MAX_DECIMAL_DIGITS, min(kind.scale, MAX_DECIMAL_DIGITS)
+            raise NoSuchType(f"the column '{field.name}' is {kind.simpleString()}, and a DECIMAL has at most {most} "
+                             f"digits here: cast it to decimal({most},{scale}) or double")
         return f"DECIMAL({kind.precision},{kind.scale})"
     if isinstance(kind, T.VarcharType | T.CharType):
         return f"VARCHAR({kind.length})"

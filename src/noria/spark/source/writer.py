@@ -159,7 +159,9 @@ def created(table: str, schema: StructType, keys: Sequence[str]) -> str:
     return f"CREATE TABLE IF NOT EXISTS {named} ({', '.join(columns)})"
 
 
-class NoriaWriter(DataSourceArrowWriter):
+class _Staging:
+    """The tasks' part of a writer."""
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
         self._sink = Sink(options, schema, overwrite)
 
@@ -167,6 +169,8 @@ class NoriaWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._sink.staged(iterator)
 
+
+class NoriaWriter(_Staging, DataSourceArrowWriter):
     @in_one_line()
     def commit(self, messages: list[Staged | None]) -> None:
         self._sink.done(messages, 0, self._sink._scope or self._sink._id)
@@ -176,15 +180,8 @@ class NoriaWriter(DataSourceArrowWriter):
         self._sink.dropped()
 
 
-class NoriaStreamWriter(DataSourceStreamArrowWriter):
+class NoriaStreamWriter(_Staging, DataSourceStreamArrowWriter):
     """Writes a stream.  overwrite: the output mode is complete, so each batch replaces all rows."""
-
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool):
-        self._sink = Sink(options, schema, overwrite)
-
-    @in_one_line()
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return self._sink.staged(iterator)
 
     @in_one_line()
     def commit(self, messages: list[Staged | None], batchId: int) -> None:

@@ -21,9 +21,11 @@ from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.relations.from_clause import names_of
 from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
 from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
+from noria.sql.query.results.origins import of_view
 from noria.sql.query.select import plan_query
 from noria.sql.query.set_operations import keyed_union, set_order, set_plan
 from noria.sql.text.refusals import NotMaintained, not_maintained, refuse
@@ -101,7 +103,9 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
            values: list[object] | None = None) -> Select:
     selected = _selected_view(tree, catalog)
     if selected is not None:
-        return Select(replace(selected, name="select", text=_shape_text(statement.text), adhoc=True, definition=0), ())
+        view = replace(selected, name="select", text=_shape_text(statement.text), adhoc=True, definition=0)
+        names = names_of(Context(catalog, block_of, "adhoc"), tree.args["from_"].this)
+        return Select(view, origins=tuple(of_view(names, f.name) for f in view.fields) if names else ())
     query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
@@ -114,7 +118,7 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                    0 if offset else count_of(context, query.offset) or 0,
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
                    ranged=_ranged(lookups))
-    return Select(view, lookups, limit=limit, offset=offset,
+    return Select(view, lookups, limit=limit, offset=offset, origins=query.origins,
                   instead=partial(_adhoc, statement, tree, catalog, True, values) if query.varied else None)
 
 
@@ -154,7 +158,7 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
     limit, offset = limits_of(context, query)
     if limit is not None or offset:
         plan = Limit(plan, limit, offset)
-    return BatchQuery(plan, query.visible, reason)
+    return BatchQuery(plan, query.visible, reason, query.origins)
 
 
 def _plan(context: Context, tree: exp.Expr) -> PlannedQuery:

@@ -29,6 +29,7 @@ from noria.sql.query.relations.joins import JoinBuilder
 from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.assembly import assemble
+from noria.sql.query.results.origins import origins_of
 from noria.sql.query.results.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.syntax import check_parts, snippet
@@ -57,6 +58,8 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     _check_outer(block)
     builder = JoinBuilder(relations, block.where, [b.column for b in block.bound if not null_safe(b)])
     query = assemble(block, builder.build())
+    if top and outer is None:
+        return replace(query, origins=origins_of(block))
     return query if outer is None else replace(query, outer_terms=tuple(block.outer_terms), single=_single(block))
 
 

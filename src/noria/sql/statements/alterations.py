@@ -16,11 +16,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, too_many_columns, unknown_column, unknown_table
+from noria.core.errors import SqlError, duplicate_column, too_many_columns, unknown_column, unknown_table
 from noria.core.errors.codes import (
     CANT_DROP_FIELD_OR_KEY,
     CANT_REMOVE_ALL_FIELDS,
-    DUP_FIELDNAME,
     DUP_KEYNAME,
     MULTIPLE_PRI_KEY,
     NO_DEFAULT_FOR_FIELD,
@@ -64,7 +63,15 @@ from noria.sql.statements.foreign_keys import (
 )
 from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import refuse_other_status, regenerated
-from noria.sql.statements.keys import key_column, key_positions, with_indexes, with_prefixes, without_column
+from noria.sql.statements.keys import (
+    column_position,
+    key_column,
+    key_positions,
+    shown_position,
+    with_indexes,
+    with_prefixes,
+    without_column,
+)
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts
@@ -298,23 +305,16 @@ def _placed(table: TableDef, at: int, part: exp.Expr) -> TableDef:
     others = [c for c in table.shown if c != at]
     if where.this is None:
         return replace(table, order=(at, *others))
-    before = _position(table, where.this.name)
+    before = column_position(table, where.this.name, table.name)
     if before == at:
         raise unknown_column(where.this.name, table.name)
     behind = others.index(before) + 1
     return replace(table, order=(*others[:behind], at, *others[behind:]))
 
 
-def _position(table: TableDef, name: str) -> int:
-    try:
-        return table.position(name)
-    except KeyError:
-        raise unknown_column(name, table.name) from None
-
-
 def _check_unknown(table: TableDef, name: str, but: int = -1) -> None:
-    if any(table.columns[c].name.lower() == name.lower() for c in table.shown if c != but):
-        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{name}'")
+    if shown_position(table, name) not in (None, but):
+        raise duplicate_column(name)
 
 
 def _initial(c: Column) -> object:
@@ -354,7 +354,7 @@ def _dropped(table: TableDef, at: int) -> TableDef:
 
 
 def _rename_column(table: TableDef, part: exp.Expr) -> TableDef:
-    return _renamed(table, _position(table, part.this.name), part.args["to"].name)
+    return _renamed(table, column_position(table, part.this.name, table.name), part.args["to"].name)
 
 
 def _renamed(table: TableDef, at: int, name: str) -> TableDef:
@@ -369,7 +369,7 @@ def _with(table: TableDef, at: int, column: Column) -> TableDef:
 def _modify_column(table: TableDef, part: exp.Expr) -> TableDef:
     """MODIFY and CHANGE: redefine the column; CHANGE renames it as well."""
     node, before = part.this, part.args.get("rename_from")
-    at = _position(table, node.name if before is None else before.name)
+    at = column_position(table, node.name if before is None else before.name, table.name)
     column, primary, unique = column_of(_bare(node))
     _check_unknown(table, column.name, at)
     table, at = _changed(table, at, column)
@@ -435,7 +435,7 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
 # ------------------------------------------------------------------ defaults, the counter, names
 def _alter_column(table: TableDef, part: exp.Expr) -> TableDef:
     check_parts(part, frozenset({"this", "default", "drop"}), "ALTER COLUMN")
-    at = _position(table, part.name)
+    at = column_position(table, part.name, table.name)
     bare = without_default(table.columns[at])
     changed = bare if part.args.get("drop") else default_of(bare, part.args["default"])
     return _with(table, at, checked(changed))

@@ -35,6 +35,7 @@ from noria.core.identifiers import without_database
 from noria.core.types import Check, TableDef
 from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
 from noria.sql.statements.foreign_keys import has_foreign_key
+from noria.sql.statements.keys import shown_position
 from noria.sql.text.refusals import refuse
 
 
@@ -119,7 +120,7 @@ def _condition(table: TableDef, name: str, node: exp.Expr, own: str = "") -> Exp
         if own and of.lower() != own.lower():
             raise SqlError(*COLUMN_CHECK_CONSTRAINT_REFERENCES_OTHER_COLUMN,
                            f"Column check constraint '{name}' references other column.")
-        if all(c.lower() != of.lower() for _, c in table.shape):
+        if shown_position(table, of) is None:
             raise SqlError(*CHECK_CONSTRAINT_REFERS_UNKNOWN_COLUMN,
                            f"Check constraint '{name}' refers to non-existing column '{of}'.")
         if table.columns[table.position(of)].auto_increment:
@@ -160,7 +161,7 @@ def checked_conditions(was: TableDef, table: TableDef) -> TableDef:
 def _stays(was: TableDef, table: TableDef, name: str) -> bool:
     """Whether a column's name is still that of the same column, perhaps with converted values."""
     before = was.position(name)
-    after = next((at for at, called in table.shape if called.lower() == name), None)
+    after = shown_position(table, name)
     return after is not None and (before in (after, table.columns[after].source) or (
         was.columns[before].generated and table.columns[after].generated))
 

@@ -32,6 +32,7 @@ from noria.core.expressions.expr import Expr, columns_of
 from noria.core.expressions.functions import uses_clock
 from noria.core.types import Column, TableDef
 from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
+from noria.sql.statements.keys import shown_position
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import rendered
 
@@ -85,13 +86,13 @@ def _read(table: TableDef, at: int) -> Column:
         value = constant(made)
         fitted = None if value is None else coerce(value, column, 1)
     except (SqlError, TypeError):
-        raise _invalid(column) from None
+        raise invalid_default(column) from None
     if fitted is None and not column.nullable:
-        raise _invalid(column)
+        raise invalid_default(column)
     return replace(column, computed="constant", has_default=True, default=fitted)
 
 
-def _invalid(column: Column) -> SqlError:
+def invalid_default(column: Column) -> SqlError:
     return SqlError(*INVALID_DEFAULT, f"Invalid default value for '{column.name}'")
 
 
@@ -103,7 +104,7 @@ def _expression(table: TableDef, at: int, node: exp.Expr) -> Expr:
         DEFAULT_VAL_GENERATED_ROW_VALUE, "a ", volatile=True))
 
     def column(of: str) -> None:
-        place = next((c for c, called in table.shape if called.lower() == of.lower()), None)
+        place = shown_position(table, of)
         if place is None:
             raise unknown_column(of, "default value expression")
         read = table.columns[place]
@@ -127,7 +128,7 @@ def _refuse_dependent(was: TableDef, table: TableDef) -> None:
             continue
         for name in names_in(parsed(was.columns[at].expression)):
             before = was.position(name)
-            after = next((c for c, called in table.shape if called.lower() == name.lower()), None)
+            after = shown_position(table, name)
             if after is None or before not in (after, table.columns[after].source):
                 raise SqlError(*DEPENDENT_BY_DEFAULT_GENERATED_VALUE,
                                f"Column '{was.columns[before].name}' of table '{was.name}' has a default value "

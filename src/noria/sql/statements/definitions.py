@@ -13,7 +13,6 @@ from sqlglot import exp
 
 from noria.core.errors import PlaceholderViewError, SqlError, name_too_long, parse_error, too_many_columns
 from noria.core.errors.codes import (
-    DUP_FIELDNAME,
     INVALID_DEFAULT,
     INVALID_ON_UPDATE,
     MULTIPLE_PRI_KEY,
@@ -27,6 +26,7 @@ from noria.core.errors.codes import (
     Code,
 )
 from noria.core.expressions.coerce import coerce
+from noria.core.identifiers import refuse_repeated_columns, repeated
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
 from noria.core.types import JSON, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
@@ -42,11 +42,11 @@ from noria.sql.expressions.types import collation, column_type
 from noria.sql.query.purposes import view_of
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.checks import declared, says_json, with_checks
-from noria.sql.statements.defaults import by_expression, with_defaults
+from noria.sql.statements.defaults import by_expression, invalid_default, with_defaults
 from noria.sql.statements.foreign_keys import checked_keys, with_foreign_keys
 from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import generated, with_expressions
-from noria.sql.statements.keys import KeyPart, key_column, key_positions, repeated, with_indexes
+from noria.sql.statements.keys import KeyPart, key_column, key_positions, with_indexes
 from noria.sql.statements.placeholder_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
@@ -136,11 +136,7 @@ def check_name(name: str) -> str:
 def _check_names(names: list[str]) -> None:
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(MAX_COLUMNS)
-    seen: set[str] = set()
-    for n in names:
-        if n.lower() in seen:
-            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{n}'")
-        seen.add(n.lower())
+    refuse_repeated_columns(names)
 
 
 # ------------------------------------------------------------------ CREATE TABLE
@@ -288,7 +284,7 @@ def _default_value(node: exp.Expr, c: Column) -> Any:
     try:
         return coerce(-value if negative else value, c, 1)
     except (SqlError, TypeError):
-        raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'") from None
+        raise invalid_default(c) from None
 
 
 def _auto_increment(draft: _Draft, c: Column, node: exp.Expr) -> Column:
@@ -440,5 +436,5 @@ def checked_table(table: TableDef) -> TableDef:
 def checked(c: Column) -> Column:
     defaults = c.has_default or c.default_now
     if (not c.nullable and c.has_default and c.default is None) or (c.auto_increment and defaults):
-        raise SqlError(*INVALID_DEFAULT, f"Invalid default value for '{c.name}'")
+        raise invalid_default(c)
     return c

@@ -23,7 +23,6 @@ from noria.core.errors.codes import (
     CANNOT_ADD_FOREIGN,
     CANNOT_ADD_FOREIGN_BASE_COL_STORED,
     CANT_DROP_FIELD_OR_KEY,
-    DUP_FIELDNAME,
     FK_CANNOT_USE_VIRTUAL_COLUMN,
     FK_COLUMN_CANNOT_DROP,
     FK_COLUMN_NOT_NULL,
@@ -31,10 +30,10 @@ from noria.core.errors.codes import (
     WRONG_FK_DEF,
     WRONG_FK_OPTION_FOR_GENERATED_COLUMN,
 )
-from noria.core.identifiers import without_database
+from noria.core.identifiers import refuse_repeated_columns, without_database
 from noria.core.types import Action, ForeignKey, TableDef
 from noria.sql.expressions.table_expressions import names_in, parsed
-from noria.sql.statements.keys import KeyPart, key_positions, repeated, with_indexes
+from noria.sql.statements.keys import KeyPart, key_positions, with_indexes
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts, snippet
 
@@ -142,8 +141,7 @@ def with_foreign_keys(table: TableDef, more: Sequence[Declared], check_name: Nam
             name = f"{without_database(table.name)}_ibfk_{last}"
         if has_foreign_key(table, name):
             raise SqlError(*FK_DUP_NAME, f"Duplicate foreign key constraint name '{name}'")
-        if (twice := repeated(key.parent_columns)) is not None:
-            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
+        refuse_repeated_columns(key.parent_columns)
         columns = key_positions(table.columns, key.columns)
         made = ForeignKey(name, columns, key.parent, key.parent_columns, key.on_delete, key.on_update)
         if supporting(table, columns) is None:

@@ -35,6 +35,7 @@ from noria.sql.expressions.table_expressions import (
     resolved,
     text_of,
 )
+from noria.sql.statements.keys import shown_position
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import rendered
 
@@ -76,7 +77,7 @@ def _expression(table: TableDef, at: int, node: exp.Expr) -> Expr:
         GENERATED_COLUMN_FUNCTION_IS_NOT_ALLOWED, GENERATED_COLUMN_VARIABLES, GENERATED_COLUMN_ROW_VALUE, "a "))
 
     def column(of: str) -> None:
-        place = next((c for c, called in table.shape if called.lower() == of.lower()), None)
+        place = shown_position(table, of)
         if place is None:
             raise unknown_column(of, "generated column function")
         if table.columns[place].auto_increment:
@@ -128,7 +129,7 @@ def _changed(was: TableDef, table: TableDef, at: int) -> bool:
 
 def _refuse_gone(was: TableDef, table: TableDef, name: str) -> None:
     before = was.position(name)
-    after = next((at for at, called in table.shape if called.lower() == name.lower()), None)
+    after = shown_position(table, name)
     stays = after is not None and (before in (after, table.columns[after].source) or was.columns[before].generated)
     if not stays:
         raise SqlError(*DEPENDENT_BY_GENERATED_COLUMN,

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError
-from noria.core.errors.codes import DUP_FIELDNAME, KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
-from noria.core.identifiers import quote_identifier
+from noria.core.errors import SqlError, unknown_column
+from noria.core.errors.codes import KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
+from noria.core.identifiers import quote_identifier, refuse_repeated_columns
 from noria.core.types import Column, IndexDef, TableDef, prefix_name
 from noria.sql.text.refusals import refuse
 
@@ -63,19 +63,21 @@ def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int,
         if n.lower() not in places:
             raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
     found = tuple(places[n.lower()] for n in names)
-    if (twice := repeated(names)) is not None:
-        raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{twice}'")
+    refuse_repeated_columns(names)
     return found
 
 
-def repeated(names: Sequence[str]) -> str | None:
-    """The first name that occurs before, whatever its case."""
-    known = set[str]()
-    for name in names:
-        if name.lower() in known:
-            return name
-        known.add(name.lower())
-    return None
+def shown_position(table: TableDef, name: str) -> int | None:
+    """The position of a column that clients see, or None.  Its case does not matter."""
+    return next((at for at in table.shown if table.columns[at].name.lower() == name.lower()), None)
+
+
+def column_position(table: TableDef, name: str, clause: str = "field list") -> int:
+    """The position of a column that a clause names.  Raises SqlError 1054 if there is none."""
+    try:
+        return table.position(name)
+    except KeyError:
+        raise unknown_column(name, clause) from None
 
 
 # ------------------------------------------------------------------ a definition with them

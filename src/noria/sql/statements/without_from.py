@@ -5,9 +5,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_column
-from noria.core.errors.codes import NO_TABLES_USED, WRONG_PARAMCOUNT_TO_NATIVE_FCT
+from noria.core.errors.codes import NO_TABLES_USED
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr
+from noria.core.expressions.functions import wrong_count
 from noria.core.types import BIGINT, TEXT, Field
 from noria.sql.commands import OutputColumn, SelectItems
 from noria.sql.expressions.scalars import Resolver
@@ -59,8 +60,7 @@ def _item(context: Context, node: exp.Expr) -> OutputColumn:
 def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[OutputColumn, ...]:
     """The arguments of a function about locks: constants, variables and functions such as DATABASE()."""
     if len(node.expressions) != LOCK_FUNCTIONS[function]:
-        raise SqlError(*WRONG_PARAMCOUNT_TO_NATIVE_FCT,
-                       f"Incorrect parameter count in the call to native function '{function}'")
+        raise wrong_count(function)
     found = tuple(_item(context, n) for n in node.expressions)
     if any(i.name in LOCK_FUNCTIONS for i in found if i.kind == "function"):
         raise refuse("a lock's function as an argument of another one", node, "call them one after the other")

@@ -17,12 +17,13 @@ from noria.core.errors import (
     SqlError,
     division_by_zero,
     generated_value,
+    no_default,
     no_table,
     parse_error,
     unknown_column,
     wrong_value_count,
 )
-from noria.core.errors.codes import FIELD_SPECIFIED_TWICE, NO_DEFAULT_FOR_FIELD
+from noria.core.errors.codes import FIELD_SPECIFIED_TWICE
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
@@ -45,6 +46,7 @@ from noria.sql.expressions.table_expressions import of_text
 from noria.sql.expressions.templates import Templates
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.generated import without_generated
+from noria.sql.statements.keys import column_position
 from noria.sql.text import syntax as trees
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts, snippet
@@ -67,13 +69,6 @@ def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
     if table is None:
         raise no_table(node.name, catalog.view(node.name) is not None)
     return table
-
-
-def _position(table: TableDef, name: str, clause: str = "field list") -> int:
-    try:
-        return table.position(name)
-    except KeyError:
-        raise unknown_column(name, clause) from None
 
 
 # ------------------------------------------------------------------ INSERT
@@ -125,7 +120,7 @@ def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], 
 def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]:
     if schema is None:
         return table.shown
-    positions = tuple(_position(table, c.name) for c in schema.expressions)
+    positions = tuple(column_position(table, c.name) for c in schema.expressions)
     if len(set(positions)) < len(positions):
         name = next(c.name for i, c in enumerate(schema.expressions) if positions[i] in positions[:i])
         raise SqlError(*FIELD_SPECIFIED_TWICE, f"Column '{name}' specified twice")
@@ -191,7 +186,7 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str, shown: str
     """The assignments of ON DUPLICATE KEY UPDATE.  A column refers to the stored row; VALUES(c), or a column of the
     alias, to the new row.  `shown`: the table's name as the statement has it."""
     def column(name: str, qualifier: str, clause: str) -> Expr:
-        at = _position(table, name, clause)
+        at = column_position(table, name, clause)
         new = bool(alias) and qualifier.lower() == alias.lower()
         if qualifier and not new and qualifier.lower() != shown.lower():
             raise unknown_column(f"{qualifier}.{name}", clause)
@@ -269,7 +264,7 @@ def _default(table: TableDef, at: int) -> Expr:
     if c.default_now:
         return now(c.type.scale, c.type.timestamp)
     if not c.has_default and not c.nullable:
-        raise SqlError(*NO_DEFAULT_FOR_FIELD, f"Field '{c.name}' doesn't have a default value")
+        raise no_default(c.name)
     return literal(c.default if c.has_default else None)
 
 
@@ -343,7 +338,7 @@ def _columns_of(table: TableDef, alias: str) -> Callable[[str, str, str], Expr]:
     def column(name: str, qualifier: str, clause: str) -> Expr:
         if qualifier and qualifier.lower() != alias.lower():
             raise unknown_column(f"{qualifier}.{name}", clause)
-        at = _position(table, name, clause)
+        at = column_position(table, name, clause)
         return Col(table.columns[at].type, table.columns[at].nullable, at)
 
     return column

@@ -16,7 +16,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from noria.core.errors import SqlError, name_too_long, not_supported
 from noria.core.errors.codes import (
@@ -257,8 +256,3 @@ def not_system(name: str) -> str:
     if name.lower() in SYSTEM:
         raise SqlError(*DBACCESS_DENIED, f"Access denied to database '{name}', which is the system's")
     return name
-
-
-def described(database: Database) -> dict[str, Any]:
-    """The database as JSON."""
-    return {"name": database.name, "character_set": database.charset, "collation": database.collation}

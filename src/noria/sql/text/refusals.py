@@ -11,9 +11,6 @@ from noria.sql.text.syntax import place, snippet
 class NotMaintained(SqlError):
     """The data-flow cannot maintain the query; Spark may still answer it once."""
 
-    def __reduce__(self) -> tuple[type[SqlError], tuple[int, str, str]]:
-        return SqlError, (self.code, self.state, self.message)
-
 
 def refuse(what: str, node: exp.Expr, instead: str = "") -> SqlError:
     """The error for a feature that neither the data-flow nor Spark supports."""

@@ -16,6 +16,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,7 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
     target = target.absolute()
     if target.exists():
         raise BackupError(f"{target} exists: a backup is a new directory, give another name")
-    building = target.with_name(f".{target.name}.incomplete")
-    shutil.rmtree(building, ignore_errors=True)
-    try:
+    with _building(target, "incomplete", f"the backup {target}", "what was written of it is removed") as building:
         (building / BASE).mkdir(mode=0o700, parents=True)
         os.chmod(building, 0o700)
         shards = [Path(shard) for shard in shards_of(str(checkpoint))]
@@ -99,15 +98,28 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
             sync(base)
         _write(building / NAME, json.dumps(asdict(about), indent=1).encode())
         sync(building / BASE)
+    return about
+
+
+@contextmanager
+def _building(target: Path, suffix: str, what: str, outcome: str) -> Iterator[Path]:
+    """Yield a new directory beside the target, and rename it to the target at the end.
+
+    Raises BackupError for an OSError, which names `what` could not be written, and the outcome.
+    """
+    building = target.with_name(f".{target.name}.{suffix}")
+    shutil.rmtree(building, ignore_errors=True)
+    try:
+        yield building
         sync(building)
+        if target.exists():
+            target.rmdir()
         building.rename(target)
         sync(target.parent)
     except OSError as e:
-        raise BackupError(f"cannot write the backup {target}: {e.strerror or e} ({e.filename or building}); what was "
-                          "written of it is removed") from e
+        raise BackupError(f"cannot write {what}: {e.strerror or e} ({e.filename or building}); {outcome}") from e
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    return about
 
 
 def _of_all(shards: list[BackupManifest]) -> BackupManifest:
@@ -169,9 +181,7 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> BackupManifest:
         _expect(source / BASE / name, about.files[name],
                 _hashed(source / BASE / name, _after(progress, done, total)))
         done += about.files[name][0]
-    building = data_dir.with_name(f".{data_dir.name}.restoring")
-    shutil.rmtree(building, ignore_errors=True)
-    try:
+    with _building(data_dir, "restoring", str(data_dir), "nothing was put in place") as building:
         count = max(1, len(about.shards))
         bases = [building / f"worker-{w}" / BASE for w in range(count)]
         for base in bases:
@@ -189,16 +199,6 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> BackupManifest:
         for base in bases:
             sync(base)
             sync(base.parent)
-        sync(building)
-        if data_dir.exists():
-            data_dir.rmdir()
-        building.rename(data_dir)
-        sync(data_dir.parent)
-    except OSError as e:
-        raise BackupError(f"cannot write {data_dir}: {e.strerror or e} ({e.filename or building}); nothing was put in "
-                          "place") from e
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return about
 
 

@@ -16,14 +16,13 @@ from noria.storage.format.catalog import family_of
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.check import add_rows, entries_of, owners_of
-from noria.storage.offline.snapshot import KeyRange, open_read_only
+from noria.storage.offline.snapshot import BATCH_ROWS, KeyRange, open_read_only
 from noria.storage.rocks import reading
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
 
 NUMBER_BITS = 32  # of a row number: the row within its range; the bits above number the range
-BATCH_ROWS = 50_000
 
 
 def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], key_range: KeyRange, number: int, workers: int,

@@ -77,7 +77,7 @@ def check_workers(data_dir: Path, workers: int) -> None:
     if not found:
         note_workers(data_dir, workers)
     elif found != workers:
-        raise WorkersDiffer(f"{data_dir} was written by {_counted(found)}, not by {_counted(workers)}: start with "
+        raise WorkersDiffer(f"{data_dir} was written by {counted(found)}, not by {counted(workers)}: start with "
                             f"--workers {found}, or run noria reshard --data-dir {data_dir} --workers {workers} first")
 
 
@@ -91,7 +91,7 @@ def bases(data_dir: Path) -> list[Path]:
     return found
 
 
-def _counted(workers: int) -> str:
+def counted(workers: int) -> str:
     return f"{workers} worker" + "s" * (workers != 1)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from noria.core.batch import Batch, Codes
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, definition_changed
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import HISTORY_ROWS
 from noria.storage.tables.table import Changed
@@ -119,7 +119,7 @@ class History:
     def check(self, transaction: str, table: str) -> None:
         """Raise SqlError 1412 if the table was replaced after the transaction's snapshot."""
         if self._replaced.get(table, 0) > self._snapshots.get(transaction, self.position):
-            raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+            raise definition_changed()
 
     def held(self) -> Iterator[Codes]:
         """The codes of all recorded rows, whose texts must not be freed."""

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.errors import SqlError, unknown_table
-from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TABLE_DEF_CHANGED, TRANS_CACHE_FULL
+from noria.core.errors import SqlError, definition_changed, unknown_table
+from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TRANS_CACHE_FULL
 from noria.core.expressions.key_condition import with_keys
 from noria.core.expressions.points import bounded
 from noria.core.limits import TRANSACTION_BYTES
@@ -246,7 +246,7 @@ class StagedTransactions:
             stage = found.stages[name] = TableStage(self._engine, table, table.counters, None, self._shard)
             found.shapes[name] = _shape(table)
         elif found.shapes[name][0] is not table.definition:
-            raise SqlError(*TABLE_DEF_CHANGED, "Table definition has changed, please retry transaction")
+            raise definition_changed()
         elif found.shapes[name] != _shape(table):
             before = sum(map(_size, stage.effects))
             stage.adopt([adapted(e, table) for e in stage.effects])

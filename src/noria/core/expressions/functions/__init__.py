@@ -7,13 +7,13 @@ statements about its arguments the evaluators rely on, or it is an entry of `lib
 
 from __future__ import annotations
 
+from noria.core.expressions.evaluate import NEGATED
 from noria.core.expressions.functions import failing as failing
 from noria.core.expressions.functions import logic as logic
 from noria.core.expressions.functions import numbers as numbers
 from noria.core.expressions.functions.base import (
     CLOCK,
     FALSE,
-    MOMENTS,
     NULL,
     TRUE,
     as_moment,
@@ -27,7 +27,7 @@ from noria.core.expressions.functions.base import (
     truth,
     wrong_count,
 )
-from noria.core.expressions.functions.logic import FLIPPED, NEGATED
+from noria.core.expressions.functions.logic import FLIPPED
 from noria.core.expressions.functions.trees import (
     at_time,
     canonical,
@@ -36,11 +36,13 @@ from noria.core.expressions.functions.trees import (
     now,
     rebuilt,
     uses_clock,
+    with_arguments,
+    with_each_argument,
     with_values,
     zero_divisors,
 )
 
-__all__ = ["CLOCK", "FALSE", "FLIPPED", "MOMENTS", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "at_time",
+__all__ = ["CLOCK", "FALSE", "FLIPPED", "NEGATED", "NULL", "TRUE", "as_moment", "as_number", "at_time",
            "call", "canonical", "cast", "common_type", "comparable", "conjunction", "cut", "literal", "now", "rebuilt",
-           "retyped", "truth", "uses_clock", "with_values", "wrong_count",
-           "zero_divisors"]
+           "retyped", "truth", "uses_clock", "with_arguments", "with_each_argument", "with_values",
+           "wrong_count", "zero_divisors"]

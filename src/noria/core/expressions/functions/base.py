@@ -35,6 +35,7 @@ from noria.core.types import (
     DATETIME,
     DOUBLE,
     JSON,
+    MOMENTS,
     TEXT,
     TEXT_BIN,
     TIME,
@@ -43,7 +44,6 @@ from noria.core.types import (
     decimal,
 )
 
-MOMENTS = (Kind.DATE, Kind.DATETIME)
 NULL = Const(BIGINT, True, None)
 TRUE, FALSE = Const(BOOL, False, 1), Const(BOOL, False, 0)
 Args = tuple[Expr, ...]

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from noria.core.errors import SqlError
 from noria.core.expressions.casts import clips
 from noria.core.expressions.expr import Call, Col, Const, Expr
-from noria.core.expressions.functions.base import MANY, MOMENTS, TYPING, Args
+from noria.core.expressions.functions.base import MANY, TYPING, Args
 from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.symbols import NO_SYMBOLS
-from noria.core.types import BOOL, Kind, SqlType
+from noria.core.types import BOOL, MOMENTS, Kind, SqlType
 from noria.core.values import encode
 
 TOTAL = frozenset("""

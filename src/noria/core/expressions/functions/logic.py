@@ -19,11 +19,11 @@ from dataclasses import replace
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
+from noria.core.expressions.evaluate import NEGATED
 from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions.base import (
     FALSE,
     MANY,
-    MOMENTS,
     NULL,
     TRUE,
     TYPING,
@@ -39,10 +39,9 @@ from noria.core.expressions.functions.base import (
     truth,
 )
 from noria.core.expressions.library.declare import text_of
-from noria.core.types import BOOL, TEXT, TEXT_BIN, Kind, SqlType
+from noria.core.types import BOOL, MOMENTS, TEXT, TEXT_BIN, Kind, SqlType
 
 FLIPPED = {"eq": "eq", "ne": "ne", "nseq": "nseq", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
 def _comparison(op: str, args: Args) -> Expr:

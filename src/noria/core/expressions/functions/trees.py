@@ -15,12 +15,12 @@ from noria.core.types import DATETIME
 
 def rebuilt(e: Expr, column: Callable[[Col], Expr]) -> Expr:
     """Replace each column, and derive types and nullability again."""
-    if isinstance(e, Col):
-        return column(e)
-    if not isinstance(e, Call):
-        return e
-    args = tuple(rebuilt(a, column) for a in e.args)
-    return _again(e, args)
+    return column(e) if isinstance(e, Col) else with_each_argument(e, lambda a: rebuilt(a, column))
+
+
+def with_each_argument(e: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Change each argument of a call.  Other expressions stay as they are."""
+    return with_arguments(e, tuple(map(change, e.args))) if isinstance(e, Call) else e
 
 
 def zero_divisors(e: Expr) -> list[Expr]:
@@ -56,7 +56,7 @@ def at_time(e: Expr, utc: datetime, offset: timedelta) -> Expr:
         universal = isinstance(e.args[0], Const) and e.args[0].value
         return Const(e.type, False, cut(utc if universal else utc + offset, e.type.scale))
     args = tuple(at_time(a, utc, offset) for a in e.args)
-    return e if args == e.args else _again(e, args)
+    return e if args == e.args else with_arguments(e, args)
 
 
 def cut(moment: datetime, scale: int) -> datetime:
@@ -64,8 +64,8 @@ def cut(moment: datetime, scale: int) -> datetime:
     return moment.replace(microsecond=moment.microsecond // 10 ** (6 - scale) * 10 ** (6 - scale))
 
 
-def _again(e: Call, args: tuple[Expr, ...]) -> Expr:
-    """Make the same call with other arguments."""
+def with_arguments(e: Call, args: tuple[Expr, ...]) -> Expr:
+    """Make the same call with other arguments, and derive its type and nullability again."""
     if e.op in CLOCK:
         return e
     if e.op in ("cast", "retype"):
@@ -80,7 +80,7 @@ def with_values(e: Expr, values: Sequence[Any]) -> Expr:
     if not isinstance(e, Call):
         return e
     args = tuple(with_values(a, values) for a in e.args)
-    return e if args == e.args else _again(e, args)
+    return e if args == e.args else with_arguments(e, args)
 
 
 def canonical(e: Expr) -> Expr:

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from noria.core.batch import Codes
-from noria.core.expressions.library.declare import ArgumentType, Function, Types
+from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.limits import NULL_CODE
 from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType
 
@@ -274,11 +274,6 @@ def _add_period(period: int, months: int) -> int:
     if total < 0:
         raise OverflowError(total)
     return total // 12 * 100 + total % 12 + 1
-
-
-def _wide(types: Types) -> SqlType:
-    """Return DATETIME with the fractional digits of the most precise argument."""
-    return SqlType(Kind.DATETIME, scale=max(t.scale for t in types if t.kind is not Kind.INT))
 
 
 def _part(f: Callable[[Codes], Codes], want: ArgumentType = ArgumentType.MOMENT) -> Function:

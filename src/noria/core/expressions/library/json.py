@@ -356,7 +356,7 @@ def merged(a: str, b: str) -> str:
     return show(patch(parse(a), parse(b)))
 
 
-J, M, T, S = ArgumentType.JSON, ArgumentType.MEMBER, ArgumentType.TEXT, ArgumentType.STRING
+J, M, T = ArgumentType.JSON, ArgumentType.MEMBER, ArgumentType.TEXT
 JSONS: dict[str, Function] = {
     "json_extract": Function((J, T), JSON, values=extract, more=True, nullable=True),
     "json_extract_text": Function((J, T), TEXT_BIN, values=extract_text, nullable=True, internal=True),

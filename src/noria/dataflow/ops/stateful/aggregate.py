@@ -48,9 +48,6 @@ class Aggregate(Stateful):
         self._fields, self.group, self._specs, self._text = fields, tuple(group), list(specs), text
         self._fails, self._stays = fails, stays
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return self._text
 

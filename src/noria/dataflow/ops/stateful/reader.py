@@ -36,9 +36,6 @@ class Reader(Stateful):
         self.name, self._fields, self.key, self.visible, self._definition = name, fields, key, visible, definition
         self._feed, self.adhoc, self.saves = feed, adhoc, not feed
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.key)}" if self.key else ""
         return f"{'feed' if self._feed else 'reader'} {self.name}{by}"

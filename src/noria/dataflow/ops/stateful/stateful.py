@@ -81,9 +81,6 @@ class StoredInput(Stateful):
     def __init__(self, fields: tuple[Field, ...]):
         self._fields = fields
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
         return [ParentPull(0, cols)]
 

@@ -82,9 +82,6 @@ class Top(Stateful):
         self._types = [f.type for f in fields]
         self._own = group[:MAX_KEY]  # the index by which ticks find a group's rows
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return self._text
 

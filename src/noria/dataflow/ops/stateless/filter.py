@@ -9,7 +9,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.types import Field
 from noria.dataflow.graph.graph import used_columns
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
+from noria.dataflow.graph.nodes import Node, UpstreamReader
 from noria.dataflow.ops.stateless.stateless import Stateless
 
 
@@ -19,14 +19,8 @@ class Filter(Stateless):
         self._predicate = evaluate.predicate(predicate)
         self._predicate_columns = columns_of(predicate)
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return f"filter {self._text}"
-
-    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        return [ParentPull(0, cols)]
 
     def used_inputs(self, node: Node) -> frozenset[int] | None:
         below = used_columns(node)
@@ -37,7 +31,3 @@ class Filter(Stateless):
         if mask.all():
             return rows, None
         return rows.where(mask), np.flatnonzero(mask).astype(np.int64)
-
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
-              p: KeyPattern) -> list[KeyPattern]:
-        return [p]

@@ -75,9 +75,6 @@ class Join(Operator):
         self._in = tuple({o: c for c, outs in side.items() for o in outs} for side in self._out)
         self._needs: dict[Columns, list[ParentPull]] = {}  # by pulled columns: every layout needs them
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         pairs = " and ".join(f"#{a} {'=' if i in self._strict else '<=>'} #{self.lw + b}"
                              for i, (a, b) in enumerate(zip(*self.keys, strict=True)))

@@ -59,9 +59,6 @@ class PerGroup(Operator):
         cols = list(self.group)
         return folded_keys(engine.symbols, [self.types[c].folds for c in cols], rows.columns[cols])
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return self._text
 

@@ -46,9 +46,6 @@ class Project(Stateless):
         self._compiled = [] if self._only_copies is not None else [evaluate.compile(e) for e in exprs]
         self._used_inputs = frozenset(c for e in exprs for c in columns_of(e))
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return "project " + ", ".join(map(str, self._exprs))
 

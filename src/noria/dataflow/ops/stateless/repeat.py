@@ -7,7 +7,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.types import Field
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, KeyPattern, Node, ParentPull, UpstreamReader
+from noria.dataflow.graph.nodes import UpstreamReader
 from noria.dataflow.ops.stateless.stateless import Stateless
 
 
@@ -15,20 +15,10 @@ class Repeat(Stateless):
     def __init__(self, fields: tuple[Field, ...], count: int):
         self._fields, self._count = fields, count
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return f"repeat #{self._count} times"
-
-    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
-        return [ParentPull(0, cols)]
 
     def map(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         times = rows.columns[self._count]
         some = np.flatnonzero(times > 0)  # NULL and errors are coded below all numbers
         return Batch(rows.columns.take(some, axis=1), rows.weights[some] * times[some]), some
-
-    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
-              p: KeyPattern) -> list[KeyPattern]:
-        return [p]

@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from noria.core.batch import Batch, Codes
-from noria.dataflow.graph.nodes import Columns, GraphRuntime, MissMode, Node, Operator, UpstreamReader
+from noria.dataflow.graph.nodes import (
+    Columns,
+    GraphRuntime,
+    KeyPattern,
+    MissMode,
+    Node,
+    Operator,
+    ParentPull,
+    UpstreamReader,
+)
 
 
 class Stateless(Operator):
-    """`map` maps input rows to output rows. If it drops some, it also returns the positions of the rows kept."""
+    """`map` maps input rows to output rows. If it drops some, it also returns the positions of the rows kept.
+
+    The output has the columns of the input, unless an operator redefines `needs` and `carry`."""
+
+    def needs(self, node: Node, cols: Columns) -> list[ParentPull]:
+        return [ParentPull(0, cols)]
+
+    def carry(self, engine: GraphRuntime, node: Node, port: int, primary: int | None,
+              p: KeyPattern) -> list[KeyPattern]:
+        return [p]
 
     def map(self, engine: UpstreamReader, rows: Batch) -> tuple[Batch, Codes | None]:
         raise NotImplementedError

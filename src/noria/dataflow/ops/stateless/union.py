@@ -31,9 +31,6 @@ class Union(Operator):
     def __init__(self, fields: tuple[Field, ...]):
         self._fields = fields
 
-    def fields(self) -> tuple[Field, ...]:
-        return self._fields
-
     def describe(self) -> str:
         return "union all"
 

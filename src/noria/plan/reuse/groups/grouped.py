@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
+from noria.core.expressions.expr import Col, Expr, composed, conjuncts
 from noria.core.expressions.functions import conjunction
 from noria.core.types import SqlType
 from noria.plan.mir import Agg, Aggregate, BaseProperties, Distinct, Filter, Mir, Project
@@ -94,16 +94,12 @@ def apart(m: GroupingParts) -> SourceGrouping:
         if isinstance(below, Filter):
             terms += conjuncts(below.predicate)
         else:
-            terms, exprs = ([_over(e, below) for e in some] for some in (terms, exprs))
+            terms, exprs = ([composed(e, below.exprs) for e in some] for some in (terms, exprs))
         below = below.input
     aggs = frozenset((a.function, None if a.column is None else exprs[a.column], a.type) for a in m.aggs)
     ordered = tuple(sorted(dict.fromkeys(terms), key=str))
     return SourceGrouping(below, ordered, tuple(exprs), frozenset(exprs[c] for c in m.group),
                           frozenset(e for _, e, _ in aggs if e is not None), aggs)
-
-
-def _over(e: Expr, below: Project) -> Expr:
-    return substitute(e, lambda c: below.exprs[c.index])
 
 
 def conditioned(source: Mir, terms: Sequence[Expr]) -> Mir:

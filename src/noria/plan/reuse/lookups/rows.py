@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
+from noria.core.expressions.expr import Col, Expr, composed, conjuncts, substitute
 from noria.plan.columns import cols_of
 from noria.plan.mir import Filter, Join, Mir, Project, TopK
 from noria.plan.optimizer.rewrites import without_copy
@@ -43,10 +43,10 @@ def rows_of(plan: Mir) -> SelectProject:
 def _apart(plan: Mir) -> SelectProject:
     if isinstance(plan, Project):
         below = _apart(plan.input)
-        return replace(below, exprs=tuple(_over(e, below) for e in plan.exprs))
+        return replace(below, exprs=tuple(composed(e, below.exprs) for e in plan.exprs))
     if isinstance(plan, Filter):
         below = _apart(plan.input)
-        return replace(below, terms=below.terms.union(_over(t, below) for t in conjuncts(plan.predicate)))
+        return replace(below, terms=below.terms.union(composed(t, below.exprs) for t in conjuncts(plan.predicate)))
     if isinstance(plan, Join):
         return _of_join(plan)
     if isinstance(plan, TopK):  # its input may be a copy that only renames columns, as in a view
@@ -70,7 +70,3 @@ def _of_join(plan: Join) -> SelectProject:
     source = plan.with_inputs(left.source, right.source)
     moved = (substitute(t, lambda c: Col(c.type, c.nullable, c.index + width)) for t in right.terms)
     return replace(_as_it_is(source), terms=left.terms.union(moved))
-
-
-def _over(e: Expr, below: SelectProject) -> Expr:
-    return substitute(e, lambda c: below.exprs[c.index])

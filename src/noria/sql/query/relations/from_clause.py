@@ -17,13 +17,13 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error, unknown_table
 from noria.core.errors.codes import (
     DERIVED_MUST_HAVE_ALIAS,
-    DUP_FIELDNAME,
     NOT_SUPPORTED_YET,
     TOO_MANY_TABLES,
     VIEW_WRONG_LIST,
 )
 from noria.core.expressions.expr import Col, Expr, conjuncts
 from noria.core.expressions.functions import call
+from noria.core.identifiers import refuse_repeated_columns
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
 from noria.plan.after import filter_of
@@ -36,7 +36,8 @@ from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
 from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import PlannedQuery
-from noria.sql.query.relations.scope import Scope, ScopeRelation
+from noria.sql.query.relations.scope import RelationNames, Scope, ScopeRelation
+from noria.sql.text.databases import HOME
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts
 
@@ -86,6 +87,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     if inner is node and not joins:
         alias, plan, found, hidden, order, named = _relation(context, node, keys is not None)
         source = scope.add(alias, plan, len(found) + hidden, order, named)
+        source.named_as = names_of(context, node)
         if keys is not None:
             keys += [Key(by, source.column(plan.width - len(found) + i)) for i, by in enumerate(found)]
         return unit_of(source)
@@ -95,6 +97,20 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     bracketed = _joins(context, within, alone, joins, False)
     scope.adopt(within)
     return bracketed.joined() if bracketed.joins else bracketed.units[0]
+
+
+def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
+    """The names of a table or view of FROM; None for anything else."""
+    if not isinstance(node, exp.Table) or node.name.lower() in context.named:
+        return None
+    table = context.catalog.table(node.name)
+    found = table or context.catalog.view(node.name)
+    if found is None:
+        return None
+    written = node.meta.get("shown", node.name)  # without the database that the catalog's name begins with
+    database, name = found.name[: -len(written) - 1] or HOME, found.name[len(found.name) - len(written):]
+    alias = node.alias_or_name
+    return RelationNames(database, name, written if alias.lower() == node.name.lower() else alias, table is not None)
 
 
 def _is_bracket(node: exp.Expr) -> bool:
@@ -225,11 +241,7 @@ def _renamed(plan: Mir, alias: exp.Expr, hidden: int = 0) -> Mir:
     names = columns or [f.name for f in plan.fields[:width]]
     if columns and len(columns) != width:
         raise SqlError(*VIEW_WRONG_LIST, f"'{alias.name}' names {len(columns)} columns and selects {width}")
-    seen: set[str] = set()
-    for n in names:
-        if n.lower() in seen:
-            raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{n}'")
-        seen.add(n.lower())
+    refuse_repeated_columns(names)
     if not columns:
         return plan
     names += [f.name for f in plan.fields[width:]]

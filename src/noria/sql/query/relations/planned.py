@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from sqlglot import exp
 
 from noria.core.expressions.expr import Expr
+from noria.core.types import Origin
 from noria.plan.lookups import Key
 from noria.plan.mir import Mir
 
@@ -34,7 +35,7 @@ class PlannedQuery:
     `after`: as in `ViewDef`; with it, `visible` and `order` refer to its columns.  `varied`: literals of a range
     became parameters.  For a subquery in an expression, `correlations` are its columns that are compared with the
     outer query's, and `outer_terms` are terms over outer columns alone.  `single`: at most one row has the same values
-    of the keys and correlations.
+    of the keys and correlations. `origins`: of the select list, for clients (`results/origins.py`).
     """
 
     plan: Mir
@@ -49,3 +50,4 @@ class PlannedQuery:
     correlations: tuple[Correlation[int], ...] = ()
     outer_terms: tuple[Expr, ...] = ()
     single: bool = False
+    origins: tuple[Origin | None, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
 from noria.core.errors.codes import BAD_TABLE, NONUNIQ_TABLE
@@ -19,6 +20,15 @@ from noria.plan.mir import Mir
 _CONDITIONS = ("where clause", "on clause")
 
 
+class RelationNames(NamedTuple):
+    """The names of a table or view of FROM, and the one by which the statement calls it."""
+
+    database: str
+    name: str
+    alias: str
+    is_table: bool
+
+
 @dataclass
 class ScopeRelation:
     """A relation of the block.
@@ -27,6 +37,7 @@ class ScopeRelation:
     NATURAL replaced by a column of another relation.  `hidden`: the number of last columns without a name (keys, and
     order columns of a view).  `order`: a view's order, as (column, descending).  `keys`: positions of a view's hidden
     keys, which only conditions may name.
+    `named_as`: of a table or view, the names that clients know; None for a derived table and a query of WITH.
     `determined_by`: for the relation of a subquery, which no name refers to: columns whose values determine its row.
     """
 
@@ -39,6 +50,7 @@ class ScopeRelation:
     hidden: int = 0
     order: tuple[tuple[int, bool], ...] = ()
     keys: tuple[int, ...] = ()
+    named_as: RelationNames | None = None
 
     @property
     def end(self) -> int:

@@ -15,8 +15,8 @@ from sqlglot import exp
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Call, Col, Const, Expr
-from noria.core.expressions.functions import call, cast, conjunction, literal
+from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.functions import conjunction, literal, with_each_argument
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.relations.context import Context
@@ -42,10 +42,7 @@ class GroupedPlan:
             return Col(f.type, f.nullable, at)
         if isinstance(e, Col):
             raise self.not_grouped(e)
-        if not isinstance(e, Call):
-            return e
-        args = tuple(map(self.expr, e.args))
-        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+        return with_each_argument(e, self.expr)
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
@@ -78,10 +75,7 @@ class GroupedPlan:
 def _over_nothing(e: Expr, counts: set[int]) -> Expr:
     if isinstance(e, Col):
         return literal(0) if e.index in counts else Const(e.type, True, None)
-    if not isinstance(e, Call):
-        return e
-    args = tuple(_over_nothing(a, counts) for a in e.args)
-    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+    return with_each_argument(e, lambda a: _over_nothing(a, counts))
 
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],

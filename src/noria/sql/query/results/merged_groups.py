@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from noria.core.expressions.expr import Call, Col, Expr
-from noria.core.expressions.functions import call, cast, literal
+from noria.core.expressions.functions import call, cast, literal, with_arguments, with_each_argument
 from noria.core.types import BIGINT, Field
 from noria.plan.after import LookedUpRows
 from noria.plan.mir import Aggregate, Mir, agg
@@ -48,10 +48,7 @@ class Regrouped:
             return at
         if isinstance(e, Col):
             raise self.parts.not_grouped(e)
-        if not isinstance(e, Call):
-            return e
-        args = tuple(map(self.expr, e.args))
-        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+        return with_each_argument(e, self.expr)
 
 
 def _without_avg(e: Expr) -> Expr:
@@ -61,7 +58,7 @@ def _without_avg(e: Expr) -> Expr:
         return call("div", AggCall(total, True, "sum", e.argument), AggCall(BIGINT, False, "count", e.argument))
     if isinstance(e, Call):
         args = tuple(map(_without_avg, e.args))
-        return e if args == e.args else cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+        return e if args == e.args else with_arguments(e, args)
     return e
 
 

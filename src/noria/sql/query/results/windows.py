@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from noria.core.expressions.expr import Call, Col, Expr
-from noria.core.expressions.functions import call, cast, literal
+from noria.core.expressions.functions import literal, with_arguments, with_each_argument
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, Project, Window, over
 from noria.sql.expressions.leaves import OverCall, parts_of
@@ -51,10 +51,7 @@ def with_windows(plan: Mir, rewrite: Callable[[Expr], Expr], shown: Sequence[Exp
         if e in at:
             f = out.fields[at[e]]
             return Col(f.type, f.nullable, at[e])
-        if not isinstance(e, Call):
-            return e
-        args = tuple(map(final, e.args))
-        return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+        return with_each_argument(e, final)
 
     return out, lambda e: final(_mapped(e, rewrite))
 
@@ -75,8 +72,7 @@ def _mapped(e: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
         return OverCall(e.type, e.nullable, e.function, argument, partition, order, e.frame, e.by)
     if not windows_in(e) or not isinstance(e, Call):
         return rewrite(e)
-    args = tuple(_mapped(a, rewrite) for a in e.args)
-    return cast(args[0], e.type) if e.op == "cast" else call(e.op, *args)
+    return with_arguments(e, tuple(_mapped(a, rewrite) for a in e.args))
 
 
 def _columns(e: Expr) -> list[Col]:
