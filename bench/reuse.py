@@ -146,7 +146,7 @@ class Served:
 
     def keys(self, view: ViewDef, most: int) -> np.ndarray:
         """Return up to `most` keys of a view that have rows."""
-        _, top, twins, _ = self.lowering.once(view)
+        _, top, twins, _ = self.lowering.one_shot(view)
         shot = OneShot(self.engine, twins, 10**7)
         rows = shot.all_rows(top)
         keys = np.unique(rows.columns[list(view.key)], axis=1) if view.key else np.zeros((0, 1), np.int64)

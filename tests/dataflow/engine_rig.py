@@ -203,10 +203,10 @@ class Rig:
             changes.append((t, row, 1))
         return changes, now
 
-    def once(self, view: ViewDef, rows: int = 10**6, delta: dict[str, Batch] | None = None
+    def one_shot(self, view: ViewDef, rows: int = 10**6, delta: dict[str, Batch] | None = None
              ) -> tuple[OneShot, Node, ViewDef]:
         """Prepare a one-shot for a view that need not be in the graph. Returns it, its node and the view as lowered."""
-        lowered, top, twins, texts = self.lowering.once(view)
+        lowered, top, twins, texts = self.lowering.one_shot(view)
         return OneShot(self.engine, twins, rows, delta, texts), top, lowered
 
     def random_key(self, rng: random.Random, view: ViewDef) -> np.ndarray:

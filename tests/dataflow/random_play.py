@@ -121,7 +121,7 @@ def read_once(rig: Rig, rng: random.Random, view: ViewDef) -> None:
     types = [f.type for f in view.plan.fields]
     truth = mir_reference.run(view.plan, rows_of)
     kept = [(n, len(n.state), n.state.memory()) for n in rig.engine.graph.nodes if n.state is not None]
-    shot, top, lowered = rig.once(view, delta=delta)
+    shot, top, lowered = rig.one_shot(view, delta=delta)
     if view.ranged and rng.random() < 0.5:
         low, high = rig.random_range(rng, view)
         first, descending = rng.choice([None, None, 0, 1, 3]), rng.random() < 0.5
@@ -163,7 +163,7 @@ class SlicedQuery:
 
     @staticmethod
     def of(rig: Rig, chance: random.Random, view: ViewDef) -> list[SlicedQuery]:
-        shot, top, lowered = rig.once(view)
+        shot, top, lowered = rig.one_shot(view)
         if not Scan.can(rig.engine, top):
             return []
         keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)

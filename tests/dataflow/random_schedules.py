@@ -52,7 +52,7 @@ def run(seed: int, steps: int = 60, crashes: float = 0.0, loads: float = 0.0, ev
             elif x < 0.4:
                 cluster.random_read(rng.choice(views))
                 if rng.random() < 0.15 and cluster.catching is None:
-                    cluster.once(rng.choice([*views, *late]))
+                    cluster.one_shot(rng.choice([*views, *late]))
             elif x < 0.4 + evictions:
                 cluster.random_evict()
             elif x < 0.4 + evictions + fills:

@@ -83,7 +83,7 @@ class ShardRig(Rig):
 
     def settle(self) -> None:
         """Between ticks: run the parked requests that can continue, and some slices."""
-        self.shards.settle()
+        self.shards.run_ready()
         while self.engine.builds and self.rng.random() < 0.5:
             self.slice()
 
@@ -92,7 +92,7 @@ class ShardRig(Rig):
         assert build is not None
         build.rows = self.rng.choice([1, 1, 2, 16])
         self.engine.builds.step()
-        self.shards.settle()
+        self.shards.run_ready()
 
 
 class Cluster:
@@ -370,13 +370,13 @@ class Cluster:
         rig.shards.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
         rig.settle()
 
-    def once(self, view: ViewDef) -> None:
+    def one_shot(self, view: ViewDef) -> None:
         """Read some keys of a view, in the graph or not, by a one-shot at one worker; nothing is written until the
         answer."""
         rig, rng = self.rng.choice(self.rigs), self.rng
         keys = np.concatenate([rig.random_key(rng, view) for _ in range(rng.choice([1, 1, 2, 5]))], axis=1)
         nulls, reads, types = rng.random() < 0.3, RemoteTableReads(rig.remote_scan), [f.type for f in view.plan.fields]
-        lowered, top, _, texts = rig.lowering.once(view)
+        lowered, top, _, texts = rig.lowering.one_shot(view)
         self.catching = rig, view
 
         def again() -> None:

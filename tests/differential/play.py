@@ -192,7 +192,7 @@ class Ours:
         """What a SELECT gives, and what it gives the other way."""
         before = self.server.one_shots()
         found = outcome(self.client, text)
-        with self.server.answering(once=self.server.one_shots() == before):
+        with self.server.answering(one_shot=self.server.one_shots() == before):
             return found, outcome(self.client, text)
 
 

@@ -151,12 +151,12 @@ class LocalServer:
         return self.executor.reads.one_shots
 
     @contextmanager
-    def answering(self, once: bool) -> Iterator[None]:
+    def answering(self, one_shot: bool) -> Iterator[None]:
         """SELECTs are answered by one-shots meanwhile, whether or not a view has their rows, or each by a view."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self.executor.replies, "get", lambda *_: None)
-            patch.setattr(self.embedded.program, "once", lambda wanted: once)
-            if once:
+            patch.setattr(self.embedded.program, "wants_one_shot", lambda wanted: one_shot)
+            if one_shot:
                 patch.setattr(self.executor, "reader_of", lambda compiled, view: None)
             yield
 

@@ -20,9 +20,9 @@ T = TypeVar("T")
 DEADLINE_S = 20.0
 _CHILD = """
 import pickle, sys
-from noria.runtime.worker.remote_hosts import placed
+from noria.runtime.worker.remote_hosts import local_config
 from noria.runtime.worker.worker_main import run_worker
-with placed(pickle.load(sys.stdin.buffer)) as config:
+with local_config(pickle.load(sys.stdin.buffer)) as config:
     print(run_worker(config), flush=True)
 """
 

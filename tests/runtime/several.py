@@ -48,8 +48,9 @@ class Several:
         self.children: list[subprocess.Popen[bytes]] = []
         self.alive: dict[int, subprocess.Popen[bytes]] = {}
         self.ends: dict[int, int] = {}  # by worker: readable once its process has ended
-        heard = [FrontierReader(frontier_path(run_dir, w), workers) for w in range(workers)]
-        self.links = [WorkerLink(ends[w], epoch, w, heard=heard[w], elsewhere=elsewhere) for w in range(workers)]
+        frontiers = [FrontierReader(frontier_path(run_dir, w), workers) for w in range(workers)]
+        self.links = [WorkerLink(ends[w], epoch, w, frontier_of=frontiers[w],
+                                 elsewhere=elsewhere) for w in range(workers)]
         self.link = ShardedLink(self.links, epoch)
         self.program = Program(self.link)
         self.link.on_hello = self.program.welcome

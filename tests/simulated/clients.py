@@ -64,7 +64,7 @@ class Connection:
                 if not answer.done():
                     raise Lost
                 try:
-                    reply = reply.settle(answer)
+                    reply = reply.encode(answer)
                 except SqlError as e:
                     reply = reply.refuse(e)
             finally:

@@ -135,7 +135,7 @@ class Play:
         sim.be_mortal(0.0)
         assert sim.life is not None
         await sim.life.link.up()
-        while len(sim.fronts) < sim.front_ends or sim.loop.possible() or not sim.life.link.settled():
+        while len(sim.fronts) < sim.front_ends or sim.loop.possible() or not sim.life.link.is_idle():
             await asyncio.sleep(self.rng.random())
         for client in self.clients:
             await client.at_rest(6)

@@ -120,7 +120,7 @@ class Life:
         elsewhere = RemoteOwner(end=sim.kill)
         self.links = [WorkerLink(ends[w], epoch, w, lease_ms=LEASE_MS, clock=loop.time, elsewhere=elsewhere,
                                  doing=doing_path(sim.run_dir, w), note=sim.note,
-                                 heard=FrontierReader(frontier_path(sim.run_dir, w), workers))
+                                 frontier_of=FrontierReader(frontier_path(sim.run_dir, w), workers))
                       for w in range(workers)]
         for link in self.links:
             link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))

@@ -321,7 +321,7 @@ def test_all_are_lost_in_a_change_and_then_one_again(tmp_path: Path) -> None:
             await client.run(text)
         assert sim.life is not None
         links = sim.life.links
-        links[2].hold("something else")  # so the change waits there, in two lives of the worker
+        links[2].reserve_place("something else")  # so the change waits there, in two lives of the worker
         changed = asyncio.ensure_future(programmer.run(COUNTED))
         while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)
@@ -393,7 +393,7 @@ def test_nodes_have_one_number_at_all_workers(tmp_path: Path) -> None:
             await client.run(text)
         assert sim.life is not None
         links = sim.life.links
-        links[2].hold("something else")  # so the change waits there
+        links[2].reserve_place("something else")  # so the change waits there
         changed = asyncio.ensure_future(programmer.run(COUNTED.replace("COUNT(*)", "COUNT(*) + 1")))
         while not any(isinstance(body, Migrate) for body, _ in links[2].book.changes.waiting):
             await asyncio.sleep(0.01)

@@ -30,7 +30,7 @@ class Killed(BaseException):
 class _Front:
     """The other process, as far as a worker looks at it; it gives no sign but on the line."""
 
-    heard_at = 0.0
+    last_signal_at = 0.0
 
     def sign(self) -> None:
         pass
@@ -60,7 +60,7 @@ class SimLine:
             self._arrived.append(self._end.inbox.popleft())
 
     def arrived(self, wait_ms: float) -> tuple[bool, bool]:
-        self.watch.heard_at = self._loop.time()  # a thread hears the heartbeats
+        self.watch.last_signal_at = self._loop.time()  # a thread hears the heartbeats
         return bool(self._arrived), self._mesh.here
 
     def receive(self) -> list[wire.Item]:
@@ -107,10 +107,10 @@ class SimProcess:
             end.write(wire.signal(kind, config.epoch, config.worker, self.incarnation))
         self._beat()
         self.mesh = SimMesh(meshes, config.worker, config.workers, config.epoch, self.incarnation, loop.rng)
-        heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers)
+        frontier = Frontier(frontier_path(config.run_dir, config.worker), config.workers)
         self._runs = WorkerLoop(config, self.worker, self.line, self._lineage.fence, loop.time,
                                 self.mesh,
-                                heard)
+                                frontier)
         self.line.dies = self._dies
         self._deadly(self.worker.engine)
         self._runs.begin()

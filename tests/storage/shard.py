@@ -35,7 +35,7 @@ class Shard:
             return self.store.prepare(body.statements, body.group, body.coordinator, 1, seq)
         if isinstance(body, Decide):
             return self.store.decide(body.group, body.commit, 1, seq)[0]
-        return self.store.write(body.statements, 1, seq, None, body.group, body.forget, body.once)[0]
+        return self.store.write(body.statements, 1, seq, None, body.group, body.forget, body.idempotency_key)[0]
 
     def rows(self) -> set[int]:
         return set(self.store.scan("t", None, 1000)[0].columns[0].tolist())

@@ -68,10 +68,10 @@ class Program:
         self.match, self.touch, self.readerless = catalog.match, catalog.touch, catalog.readerless
         self.reader_now, self.read_through = catalog.reader_now, catalog.read_through
         self.explanation, self.why_readerless = catalog.explanation, catalog.why_readerless
-        self.once, self.expected, self.rehearsed = adhoc.once, adhoc.expected, adhoc.rehearsed
+        self.wants_one_shot, self.expected, self.rehearsed = adhoc.wants_one_shot, adhoc.expected, adhoc.rehearsed
         self.reader, self.reader_of, self.read_many = adhoc.reader, adhoc.reader_of, adhoc.read_many
         self.patience_s, self.patience_of, self.make_room = adhoc.patience_s, adhoc.patience_of, adhoc.make_room
-        self.settled, self.history = sender.settled, sender.history
+        self.wait_until_idle, self.history = sender.wait_until_idle, sender.history
         self.define = definitions.define
         self.may_rewrite, self.rewrite = rewriting.may_rewrite, rewriting.rewrite
         self.is_large = rewriting.is_large

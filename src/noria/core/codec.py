@@ -84,10 +84,11 @@ class _Decoding:
 
 class Codec:
     """Encodes and decodes messages of the root types.  `narrowed`: the precise type of a field whose annotation is
-    general, because its class is in a lower layer.  `alone`: an `encoded_once` class that this codec encodes."""
+    general, because its class is in a lower layer.  `own_kind`: an `encoded_once` class that this codec encodes."""
 
-    def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None, alone: type | None = None):
-        self._roots, self._narrowed, self.alone = roots, dict(narrowed or {}), alone
+    def __init__(self, *roots: Any, narrowed: Mapping[tuple[type, str], Any] | None = None,
+                 own_kind: type | None = None):
+        self._roots, self._narrowed, self.own_kind = roots, dict(narrowed or {}), own_kind
         self._modules = 0  # the number of imported modules at the last search for classes
         self._layouts: dict[type, MessageLayout] = {}
         self._by_tag: dict[str, MessageLayout] = {}
@@ -105,7 +106,7 @@ class Codec:
         writers: dict[type, Write] = {**_WRITERS, **dict.fromkeys(enums, _member)}
         for kind, layout in found.items():
             layout.readers = [_reader(t) for t in layout.types]
-            writers[kind] = (_once_writer(kind, layout.tag) if layout.encoded_once and kind is not self.alone
+            writers[kind] = (_once_writer(kind, layout.tag) if layout.encoded_once and kind is not self.own_kind
                              else _record_writer(layout))
         self.members = {f"{e.__name__}.{m.name}".encode(): m for e in enums for m in e}
         self._layouts, self._by_tag, self.writers, self._modules = found, by_tag, writers, modules
@@ -255,7 +256,7 @@ def _codec_of(kind: type) -> Codec:
     """Return the codec for objects of one class that are encoded by themselves."""
     codec = _CODECS.get(kind)
     if codec is None:
-        codec = _CODECS[kind] = Codec(kind, alone=kind)
+        codec = _CODECS[kind] = Codec(kind, own_kind=kind)
     return codec
 
 
@@ -379,7 +380,7 @@ _OF_SUBCLASSES: dict[type, Write] = {
 
 # ---------------------------------------------------------------- decoding
 def _object(layout: MessageLayout, fields: list[Any], into: _Decoding) -> Any:
-    if layout.encoded_once and into.codec.alone is not layout.kind:
+    if layout.encoded_once and into.codec.own_kind is not layout.kind:
         (data,) = fields
         return unpacked(layout.kind, data)
     kinds = tuple(map(type, fields))

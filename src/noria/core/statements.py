@@ -63,12 +63,12 @@ class Clear(NamedTuple):
 class Move(NamedTuple):
     """The effect of a statement on one of several workers.
 
-    gone: the keys of removed rows.  came: the added rows.  Both have the store's packed form.
+    removed: the keys of removed rows.  added: the added rows.  Both have the store's packed form.
     """
 
     table: str
-    gone: tuple[bytes, ...]
-    came: tuple[bytes, ...]
+    removed: tuple[bytes, ...]
+    added: tuple[bytes, ...]
 
 
 class Load(NamedTuple):
@@ -161,20 +161,21 @@ class WriteResult(NamedTuple):
 
 
 class KeyChange(NamedTuple):
-    """What a statement did to the values of some columns at one worker: rows' values that went and came, net.
+    """What a statement did to the values of some columns at one worker.
 
-    removed: those of all rows that went, even if they came again.  old, new: of rows that it changed in place.  Values
-    with a NULL are left out of all but `new`.
+    net_removed, net_added: the values of removed and added rows; those of both are left out.  removed: the values of
+    all removed rows, even if they were added again.  old, new: of rows that it changed in place.  Values with a NULL
+    are left out of all but `new`.
     """
 
-    gone: tuple[tuple[Any, ...], ...]
-    came: tuple[tuple[Any, ...], ...]
+    net_removed: tuple[tuple[Any, ...], ...]
+    net_added: tuple[tuple[Any, ...], ...]
     removed: tuple[tuple[Any, ...], ...]
     old: tuple[tuple[Any, ...], ...]
     new: tuple[tuple[Any, ...], ...]
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """A transaction's part at one worker.  done: how many of its requests the worker has staged."""
 
     transaction: str

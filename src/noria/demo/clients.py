@@ -79,11 +79,11 @@ class Samples:
 MESSAGES = Codec(Setup, ClientProfile, Cut, Samples)
 
 
-def say(pipe: Connection, message: object) -> None:
+def send_message(pipe: Connection, message: object) -> None:
     pipe.send_bytes(MESSAGES.encode(message))
 
 
-def heard(pipe: Connection) -> Any:
+def receive_message(pipe: Connection) -> Any:
     return MESSAGES.decode(pipe.recv_bytes())
 
 
@@ -185,19 +185,19 @@ class LoadClient:
 
     def run(self) -> None:
         """Obey messages and run statements until the demo closes the pipe, or a statement fails."""
-        say(self._pipe, READY)
+        send_message(self._pipe, READY)
         while True:
             while self._profile is None or self._pipe.poll():
-                self._obey(heard(self._pipe))
+                self._obey(receive_message(self._pipe))
             try:
                 self._statements(self._profile.writes)
             except Exception as e:
-                say(self._pipe, self._samples(f"{self._library.name}: {type(e).__name__}: {e}"))
+                send_message(self._pipe, self._samples(f"{self._library.name}: {type(e).__name__}: {e}"))
                 return
 
     def _obey(self, message: Any) -> None:
         if isinstance(message, Cut):
-            say(self._pipe, self._samples())
+            send_message(self._pipe, self._samples())
             self._clear()
             return
         self._profile = message
@@ -230,7 +230,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the demo decides when its clients end
     pipe = Connection(int(sys.argv[1]))
     with contextlib.suppress(EOFError, ConnectionError):  # the demo closed the pipe
-        LoadClient(pipe, heard(pipe)).run()
+        LoadClient(pipe, receive_message(pipe)).run()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,17 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from noria.demo.clients import LIBRARIES, READY, ClientProfile, Cut, Floats, Samples, Setup, heard, say
+from noria.demo.clients import (
+    LIBRARIES,
+    READY,
+    ClientProfile,
+    Cut,
+    Floats,
+    Samples,
+    Setup,
+    receive_message,
+    send_message,
+)
 from noria.demo.lobsters import Size
 from noria.demo.server import DemoFailed
 from noria.runtime.worker.parent_end import end_with_parent
@@ -69,7 +79,7 @@ class Mix:
                 env={**os.environ, "PYTHONPATH": import_path()}))
         pipe = Connection(ours.detach())
         self._pipes.append(pipe)
-        say(pipe, setup)
+        send_message(pipe, setup)
 
     @property
     def about(self) -> str:
@@ -113,7 +123,7 @@ class Mix:
 
     def _tell(self, pipe: Connection, message: object) -> None:
         try:
-            say(pipe, message)
+            send_message(pipe, message)
         except ConnectionError:
             self._received(pipe)  # raises the reason of its end
             raise
@@ -127,7 +137,7 @@ class Mix:
         try:
             if not pipe.poll(ANSWER_S):
                 raise DemoFailed(f"a client has been waiting for an answer of the server for {ANSWER_S} s")
-            message = heard(pipe)
+            message = receive_message(pipe)
         except (EOFError, ConnectionError) as e:
             raise DemoFailed(f"a client ended ({e}); what it said is above") from e
         if isinstance(message, Samples) and message.error:

@@ -72,11 +72,11 @@ Row = tuple[Any, ...]
 
 
 class RowChange(NamedTuple):
-    """A changed row.  gone: the key of the row before, None for an insert.  came: the row after, None for a delete."""
+    """A changed row.  old_key: the key of the row before; None: inserted.  new_row: the row after; None: deleted."""
 
     table: str
-    gone: Key | None
-    came: Row | None
+    old_key: Key | None
+    new_row: Row | None
 
 
 @dataclass
@@ -284,11 +284,11 @@ class BinlogReader:
             if isinstance(event, WriteRowsEvent):
                 yield RowChange(table.name, None, _row(table, row["values"], row["none_sources"]))
             elif isinstance(event, DeleteRowsEvent):
-                gone = _row(table, row["values"], row["none_sources"])
-                yield RowChange(table.name, tuple(gone[k] for k in key), None)
+                old_row = _row(table, row["values"], row["none_sources"])
+                yield RowChange(table.name, tuple(old_row[k] for k in key), None)
             elif isinstance(event, UpdateRowsEvent):
-                gone = _row(table, row["before_values"], row["before_none_sources"])
-                yield RowChange(table.name, tuple(gone[k] for k in key),
+                old_row = _row(table, row["before_values"], row["before_none_sources"])
+                yield RowChange(table.name, tuple(old_row[k] for k in key),
                                 _row(table, row["after_values"], row["after_none_sources"]))
 
 

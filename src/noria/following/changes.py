@@ -27,12 +27,12 @@ class NetChange:
     count: int = 0
 
     def add(self, changes: Iterable[RowChange], tables: Mapping[str, SourceTable]) -> None:
-        for table, gone, came in changes:
+        for table, old_key, new_row in changes:
             last = self.tables.setdefault(table, {})
-            if gone is not None:
-                last[gone] = None
-            if came is not None:
-                last[tuple(came[k] for k in tables[table].key_places)] = came
+            if old_key is not None:
+                last[old_key] = None
+            if new_row is not None:
+                last[tuple(new_row[k] for k in tables[table].key_places)] = new_row
             self.count += 1
 
     def __bool__(self) -> bool:
@@ -42,8 +42,8 @@ class NetChange:
         """Yield (table, "delete", keys) and (table, "replace", rows)."""
         for name, last in self.tables.items():
             table = tables[name]
-            if gone := [key for key, row in last.items() if row is None]:
-                yield name, "delete", _batch(table, table.key_places, gone)
+            if deleted := [key for key, row in last.items() if row is None]:
+                yield name, "delete", _batch(table, table.key_places, deleted)
             if rows := [row for row in last.values() if row is not None]:
                 yield name, "replace", _batch(table, range(len(table.columns)), rows)
 

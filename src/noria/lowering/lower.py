@@ -28,14 +28,24 @@ from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.reader import Reader
 from noria.lowering.operators import OPERATORS, parts_of, reader_of
 from noria.plan import mir
-from noria.plan.graph_plan import Exchanged, GraphPlan, Kept, Made, Part, PlannedNode, Read, Whole, same_nodes
+from noria.plan.graph_plan import (
+    ExchangeNode,
+    FinalNode,
+    GraphPlan,
+    KeepNode,
+    PartialNode,
+    PlannedNode,
+    ReaderNode,
+    SingleNode,
+    same_nodes,
+)
 from noria.plan.optimizer import error_reporting_view, of_parts
 from noria.plan.reuse import SharedNodes, UnsharedLayout, related, sources
 from noria.plan.uses import columns_used, outdated
 from noria.plan.view import ViewDef
 
 ONE_SHOT_PLANS = 256  # SELECTs whose nodes are kept
-OnceNodes = tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]
+OneShotNodes = tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]
 
 
 class Lowering:
@@ -51,8 +61,8 @@ class Lowering:
         self._sharing = SharedNodes(self._full_alone) if reuse else None
         self._plans: dict[str, mir.Mir] = {}  # the views' plans as they are in the graph
         self._full: set[Node] = set()  # with several workers: the nodes that every worker must keep full
-        self._once: dict[int, tuple[ViewDef, OnceNodes]] = {}  # by id; valid while the graph is the same
-        self._once_at = 0  # `Graph.changes` when they were made
+        self._one_shots: dict[int, tuple[ViewDef, OneShotNodes]] = {}  # by id; valid while the graph is the same
+        self._one_shots_at = 0  # `Graph.changes` when they were made
         self._changed: set[mir.Mir] | None = None  # the sources of added and dropped views; None: no change
 
     def node(self, m: mir.Mir) -> Node:
@@ -108,7 +118,7 @@ class Lowering:
         return self._kept[node]
 
     def add_view(self, view: ViewDef) -> None:
-        """Add a view, whose rows carry the errors of its conditions.  `settle` makes its nodes later."""
+        """Add a view, whose rows carry the errors of its conditions.  `replan` makes its nodes later."""
         self.views[view.name] = self._reporting_errors(view)
         self._note_change(view.name)
 
@@ -228,20 +238,20 @@ class Lowering:
         return UnsharedLayout(frozenset(m for m, n in alone.made.items() if n in full), reader not in full,
                               len(alone._kept))
 
-    def once(self, view: ViewDef) -> OnceNodes:
+    def one_shot(self, view: ViewDef) -> OneShotNodes:
         """Return nodes outside the graph, for reads of a view that is not in it.
 
         Returns the view with errors carried, the node of its rows, the equal graph nodes of these nodes, and the used
         columns of the base tables.  A SELECT that is repeated gets the same nodes while the graph is the same.
         """
-        if self._once_at != self.engine.graph.changes or len(self._once) >= ONE_SHOT_PLANS:
-            self._once, self._once_at = {}, self.engine.graph.changes
-        known = self._once.get(id(view))
+        if self._one_shots_at != self.engine.graph.changes or len(self._one_shots) >= ONE_SHOT_PLANS:
+            self._one_shots, self._one_shots_at = {}, self.engine.graph.changes
+        known = self._one_shots.get(id(view))
         if known is None or known[0] is not view:
-            known = self._once[id(view)] = view, self._made_once(view)
+            known = self._one_shots[id(view)] = view, self._made_one_shot(view)
         return known[1]
 
-    def _made_once(self, view: ViewDef) -> OnceNodes:
+    def _made_one_shot(self, view: ViewDef) -> OneShotNodes:
         view = error_reporting_view(view)
         if self._sharing is not None:
             view = replace(view, plan=self._sharing.over_standing(view.plan))
@@ -307,15 +317,15 @@ class Lowering:
     # -------------------------------------------------------------- the same graph on another worker
     def graph_plan(self) -> GraphPlan:
         """The current graph as data."""
-        plans: dict[Node, Made | Part | Whole] = {n: Part(m) for m, n in self._parts.items()}
-        plans |= {n: Whole(m) if m in self._parts else Made(m) for m, n in self.made.items()}
+        plans: dict[Node, SingleNode | PartialNode | FinalNode] = {n: PartialNode(m) for m, n in self._parts.items()}
+        plans |= {n: FinalNode(m) if m in self._parts else SingleNode(m) for m, n in self.made.items()}
         by = {x: cols for (_, cols), x in self._exchanged.items()}
         names = {n: name for name, n in self.engine.readers.items()}
 
-        def what(n: Node) -> Made | Part | Whole | Kept | Exchanged | Read:
+        def what(n: Node) -> SingleNode | PartialNode | FinalNode | KeepNode | ExchangeNode | ReaderNode:
             if n in plans:
                 return plans[n]
-            return Exchanged(by[n]) if n in by else Read(names[n]) if n in names else Kept()
+            return ExchangeNode(by[n]) if n in by else ReaderNode(names[n]) if n in names else KeepNode()
 
         nodes = tuple(PlannedNode(n.id, what(n), tuple(p.id for p in n.parents), n in self._full)
                       for n in self.engine.graph.nodes)
@@ -336,19 +346,19 @@ class Lowering:
             graph.next_id = p.id
             parents = [nodes[i] for i in p.parents]
             match p.what:
-                case Made(m):
+                case SingleNode(m):
                     node = self.made[m] = self._joined(OPERATORS[type(m)](m), parents)
                     if isinstance(m, mir.Base):
                         self.engine.bases.setdefault(m.table.name, []).append(node)
-                case Part(m):
+                case PartialNode(m):
                     node = self._parts[m] = self._joined(parts_of(m)[0], parents)
-                case Whole(m):
+                case FinalNode(m):
                     node = self.made[m] = self._joined(parts_of(m)[1], parents)
-                case Exchanged(by):
+                case ExchangeNode(by):
                     node = self._exchanged[parents[0], by] = self._joined(Exchange(parents[0].fields, by), parents)
-                case Kept():
+                case KeepNode():
                     node = self._kept[parents[0]] = self._joined(Keep(parents[0].fields), parents)
-                case Read(name):
+                case ReaderNode(name):
                     node = self._reader(self.views[name], parents)
             node.full = p.full
             if p.full:
@@ -394,7 +404,7 @@ class Lowering:
 
     def rename_table(self, table: str, name: str) -> None:
         """Rename a table in all nodes and plans."""
-        self._once = {}
+        self._one_shots = {}
         for node in self.engine.bases.get(table, ()):
             assert isinstance(node.op, Base)
             node.op.table = replace(node.op.table, name=name)
@@ -411,7 +421,7 @@ class Lowering:
             self._sharing.rename_table(table, name)
 
     def rekey_table(self, table: TableDef) -> None:
-        self._once = {}
+        self._one_shots = {}
         for node in self.engine.bases.get(table.name, ()):
             assert isinstance(node.op, Base)
             node.op.rekey(table, node.width)

@@ -14,40 +14,40 @@ from noria.state.rows.table import Columns
 
 
 @dataclass(frozen=True)
-class Made:
+class SingleNode:
     """The only node of a plan node."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
-class Part:
+class PartialNode:
     """The part of a plan node that each worker computes before the exchange (`Operator.in_parts`)."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
-class Whole:
+class FinalNode:
     """The part of a plan node that is computed after the exchange; it has the plan node's rows."""
 
     plan: Mir
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeepNode:
     """A `Keep` of its parent."""
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class ExchangeNode:
     """An exchange of its parent's rows, hashed by these columns."""
 
     by: Columns
 
 
 @dataclass(frozen=True)
-class Read:
+class ReaderNode:
     """The reader of a view."""
 
     view: str
@@ -58,7 +58,7 @@ class PlannedNode:
     """One node of the graph.  `full`: whether every worker must keep it full."""
 
     id: int
-    what: Made | Part | Whole | Kept | Exchanged | Read
+    what: SingleNode | PartialNode | FinalNode | KeepNode | ExchangeNode | ReaderNode
     parents: tuple[int, ...]
     full: bool
 

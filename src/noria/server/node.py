@@ -188,7 +188,8 @@ class ServerNode:
         hub = await hosts.start()
         self._closers.append(("tunnel", hosts.close))
         self.links = [WorkerLink(link_endpoint(run_dir, w, several), epoch, w, note=log.info,
-                                 doing=doing_path(run_dir, w), heard=FrontierReader(frontier_path(run_dir, w), several),
+                                 doing=doing_path(run_dir, w),
+                                 frontier_of=FrontierReader(frontier_path(run_dir, w), several),
                                  elsewhere=hosts.elsewhere)
                       for w in range(several)]
         self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)

@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from noria.core.errors import SqlError
 from noria.core.types import Field
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 
 T_co = TypeVar("T_co", covariant=True)
 IN_TRANSACTION = 0x0001
@@ -57,7 +57,7 @@ class Entry(Protocol):
     def stamp(self) -> None:
         """Note that the key was read, so that it is not evicted soon."""
 
-    def has(self, writes: Own) -> bool:
+    def has(self, writes: SessionWrites) -> bool:
         """True if the entry shows all effects of these writes (`Session.unseen`)."""
 
     @property
@@ -206,7 +206,7 @@ class Session(Protocol):
         """Under which database the session's texts are known: "" for `noria` (`sql/text/databases.py`)."""
 
     @property
-    def unseen(self) -> Own:
+    def unseen(self) -> SessionWrites:
         """The session's writes whose effects some worker may lack.  The session's answers must contain them."""
 
     def query(self, sql: str, multi: bool,
@@ -245,7 +245,7 @@ class Session(Protocol):
 class Replies(Protocol):
     """The replies that fronts keep, by request (`answering.replies`)."""
 
-    def get(self, key: Hashable, unseen: Own, as_of: int = LATEST, views: Collection[str] | None = None
+    def get(self, key: Hashable, unseen: SessionWrites, as_of: int = LATEST, views: Collection[str] | None = None
             ) -> bytes | None:
         """Return the kept reply, or None.  Must be quick and must not raise."""
 

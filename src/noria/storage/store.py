@@ -77,7 +77,7 @@ class RocksStore:
         self.transactions = staged = StagedTransactions(engine, symbols, tables.by_name, tables.readable, shard)
         staged.refuse = lambda name: groups.refuse_unlocked(tables, name)
         commits = StoreCommits(engine, self.deltas, done)
-        engine.reopened = commits.settle
+        engine.reopened = commits.resolve_refused
         self._loads = loads = LoadCommits(engine, tables, commits, groups, staged.history)
         statements = StatementCommits(engine, tables, commits, groups, loads, staged, symbols, shard)
         participant = Participant(engine, tables, commits, groups, loads, statements, staged, symbols)

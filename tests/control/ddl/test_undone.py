@@ -29,8 +29,8 @@ CHANGES = (
 
 async def quiet(transport: Any) -> None:
     """What was beside something is gone."""
-    await transport.program.settled()
-    while not transport.link.settled():
+    await transport.program.wait_until_idle()
+    while not transport.link.is_idle():
         await asyncio.sleep(0)
 
 

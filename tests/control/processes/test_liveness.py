@@ -30,16 +30,16 @@ def test_a_driver_that_answers_now_and_then_lives() -> None:
     pulse = Liveness(lambda pid: False)
     for _ in range(10):
         beats(pulse, SPARK_SILENT_BEATS)
-        pulse.heard(0)
+        pulse.answered(0)
     assert not pulse.verdict
 
 
 def test_a_jvm_that_does_not_answer_the_driver_is_the_reason() -> None:
     for stopped, patience in ((False, SPARK_SILENT_BEATS), (True, SPARK_STOPPED_BEATS)):
         pulse = Liveness(lambda pid, stopped=stopped: stopped and pid == JVM)
-        pulse.heard(patience)
+        pulse.answered(patience)
         assert not beats(pulse, 1)
-        pulse.heard(patience + 1)
+        pulse.answered(patience + 1)
         assert "its JVM" in beats(pulse, 1)
 
 

@@ -69,12 +69,12 @@ def test_a_view_that_fills_is_read_by_one_shots(db: Database, monkeypatch: pytes
             db.sql("SELECT /*+ MAX_EXECUTION_TIME(300) */ * FROM v")
         db.sql("INSERT INTO t VALUES (99000, 3, 6)")
         assert db.sql("SELECT a FROM v WHERE id = 99000").rows == [(3,)]
-        m.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 1_000)
+        m.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 1_000)
         assert db.sql("EXPLAIN SELECT * FROM v").rows[0] == (
             "answered by the view v, looked up by (), as soon as that is filled: until then too much for a one-shot, "
             "which reads 20,000 rows at most",)
-        m.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 200_000)
-        m.setattr("noria.server.answering.reads.ONE_SHOT_MS", 60_000)
+        m.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 200_000)
+        m.setattr("noria.server.answering.view_lookups.ONE_SHOT_MS", 60_000)
         (told,) = db.sql("EXPLAIN SELECT * FROM v").rows[0]
         assert re.fullmatch("answered by a one-shot that reads [0-9]{5,} rows and keeps nothing, while the view v is "
                             r"filled; then answered by the view v, looked up by \(\)", told)
@@ -321,7 +321,7 @@ def test_the_reader_of_an_adhoc_view_becomes_that_of_a_named_one(db: Database) -
         assert len(db.sql(PER_A).rows) == 2
     db.sql("SELECT COUNT(*) AS n FROM t")
     transport: Any = db.transport
-    transport.run(transport.program.settled())
+    transport.run(transport.program.wait_until_idle())
     (adhoc,) = readers(db)
     db.sql(f"CREATE VIEW v AS {PER_A}")
     assert readers(db) == {"v"} and adhoc not in shown(db) and shown(db)["v"][0] == "full"

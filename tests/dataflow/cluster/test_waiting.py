@@ -33,7 +33,7 @@ def test_the_cost_of_a_step_does_not_depend_on_the_number_of_waiting_requests() 
         ran.clear()
         for n in numbers:
             end(gathers[n])
-        waiting.settle()
+        waiting.run_ready()
         return ran
 
     assert over(5, 4) == [] and sum(looks.values()) == LOOKED_AT
@@ -45,7 +45,7 @@ def test_the_cost_of_a_step_does_not_depend_on_the_number_of_waiting_requests() 
     cancelled.add(MANY - 1)
     ran.clear()
     for _ in range(MANY // LOOKED_AT + 1):
-        waiting.settle()
+        waiting.run_ready()
     assert ran == [MANY - 1] and max(looks.values()) <= 3
 
 
@@ -55,10 +55,10 @@ def test_a_request_that_continues_may_wait_again() -> None:
     waiting.wait(RemoteRowsNeeded((first,)), 1,
                  lambda: waiting.wait(RemoteRowsNeeded((second,)), 1, lambda: ran.append("both"), print), print)
     end(first)
-    waiting.settle()
+    waiting.run_ready()
     assert waiting and not ran
     waiting.park(lambda: second.over, lambda: ran.append("parked"))
-    waiting.settle()
+    waiting.run_ready()
     waiting.wait(RemoteRowsNeeded(()), 2, lambda: end(second), print)
-    waiting.settle()
+    waiting.run_ready()
     assert ran == ["both", "parked"] and not waiting

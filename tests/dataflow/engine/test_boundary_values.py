@@ -105,7 +105,7 @@ def _differences(catalog: DictCatalog, rows: list[tuple[Any, ...]], views: Any, 
 
 def _compared(rig: Rig, view: Any, ids: Any) -> Iterator[str]:
     kept = _codes(*rig.engine.read(view.name, ids))
-    shot, top, lowered = rig.once(view)
+    shot, top, lowered = rig.one_shot(view)
     once = _codes(*shot.read(top, lowered.key, ids))
     alone = [_codes(*shot.read(top, lowered.key, ids[:, i : i + 1])).item() for i in range(ids.shape[1])]
     if not (kept == once).all():

@@ -16,9 +16,9 @@ from noria.core.statements import Delete, Insert
 from noria.dataflow.backfill import backfills, build
 from noria.dataflow.engine import lookups
 from noria.dataflow.messages import packets
-from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.packets import Envelope, SessionWrites
 from noria.dataflow.worker.worker import Worker
-from noria.runtime.transactions.own_writes import together
+from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.views.reader import AttachedViews
 from sql.catalogs import DictCatalog
 
@@ -98,7 +98,7 @@ def test_a_frontier_includes_all_effects_of_its_messages(three: Three, seed: int
         three.define(f"CREATE VIEW {name} AS {VIEWS[name].format('?')}")
     three.define("CREATE VIEW every AS SELECT id, story, user FROM votes")
     three.rest()
-    own: Own = {}
+    own: SessionWrites = {}
     requests, compared = list[int](), 0
     for n in range(150):
         x = rng.random()
@@ -108,7 +108,7 @@ def test_a_frontier_includes_all_effects_of_its_messages(three: Three, seed: int
             body = packets.Write((Insert(table, (0, 1, 2), ((*row[:2], str(row[2])) if table == "stories" else row,),
                                          "replace"),))
             w = three.owner(row[0])
-            own = together(own, {w: (n, three.change(w, body).recipients)})
+            own = merged_writes(own, {w: (n, three.change(w, body).recipients)})
         elif x < 0.5:
             three.read(rng.choice(["counts", "best"]), rng.randrange(6))
         elif x < 0.53:

@@ -113,7 +113,7 @@ def test_a_transaction_reads_its_own_row_instead_of_a_kept_reply(tmp_path: Path)
 
 def test_a_select_over_a_large_table_reads_it_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are those of the snapshot with the transaction's own, whatever others write between the slices."""
-    monkeypatch.setattr("noria.server.answering.reads.TRANSACTION_READ_ROWS", 1_000)
+    monkeypatch.setattr("noria.server.answering.view_lookups.TRANSACTION_READ_ROWS", 1_000)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 16)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 16)
     server, chance = LocalServer(tmp_path / "data", workers=1), random.Random(5)

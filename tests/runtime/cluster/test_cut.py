@@ -112,7 +112,7 @@ class Line:
     def __init__(self, worker: int):
         self.worker, self.state, self.why, self.places = worker, LinkState.UP, "it has ended", set[str]()
 
-    def hold(self, group: str) -> asyncio.Future[Any]:
+    def reserve_place(self, group: str) -> asyncio.Future[Any]:
         self.places.add(group)
         place: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         place.set_result(None)

@@ -319,11 +319,11 @@ async def change_at_worker_0_only(db: Several, text: str) -> None:
     """Change the program at worker 0, and let all die before the others receive the change."""
     sent = asyncio.Event()
     for link in db.links[1:]:
-        def lost(group: str, body: Any, put: Any = link.put) -> Any:
+        def lost(group: str, body: Any, put: Any = link.fill_place) -> Any:
             sent.set()
             return asyncio.get_running_loop().create_future() if isinstance(body, Migrate) else put(group, body)
 
-        link.put = lost
+        link.fill_place = lost
     begun = asyncio.ensure_future(db.sql(text))
     await within(sent.wait(), 30)
     await db.die()

@@ -37,7 +37,7 @@ def test_groups_keep_order_and_bounds() -> None:
         for body in (write(1), big, write(2)):
             rows.add(body, loop.create_future())
         assert [f.body for f in (rows.next(), rows.next(), rows.next()) if f] == [write(1), big]
-        assert len(rows.flying) == WRITES_IN_FLIGHT  # a large one is on its way behind the first
+        assert len(rows.in_flight) == WRITES_IN_FLIGHT  # a large one is on its way behind the first
 
     asyncio.run(test())
 
@@ -75,7 +75,7 @@ def test_a_write_that_ends_workers_does_not_release_the_prepared_group() -> None
             flight = queue.next()
             assert flight is not None and flight.body == write(1)
             queue.worker_died("it ended", flight.seq, PoisonRequests())
-        assert futures[1].exception() is not None and queue.held == "g" and queue.next() is None
+        assert futures[1].exception() is not None and queue.prepared_group == "g" and queue.next() is None
 
     asyncio.run(test())
 

@@ -86,7 +86,7 @@ def test_a_worker_waits_for_a_busy_front_end(bench: Bench) -> None:
 def test_a_front_end_without_a_sign_of_life_is_lost(bench: Bench) -> None:
     bench.send(2**22)
     bench.line.front.going = False
-    bench.line.watch.heard_at = bench.now = bench.now + 3.0
+    bench.line.watch.last_signal_at = bench.now = bench.now + 3.0
     bench.line.arrived(0)  # its thread for signs of life was heard
     bench.now += 3.0
     with pytest.raises(FrontEndLost, match="no sign of life"):
@@ -95,7 +95,7 @@ def test_a_front_end_without_a_sign_of_life_is_lost(bench: Bench) -> None:
 
 def test_a_front_end_that_accepts_nothing_for_very_long_is_lost(bench: Bench) -> None:
     bench.send(2**22)
-    bench.line.watch.heard_at = bench.now = bench.now + KERNEL_S + 1
+    bench.line.watch.last_signal_at = bench.now = bench.now + KERNEL_S + 1
     with pytest.raises(FrontEndLost, match="takes no replies"):
         bench.line.arrived(0)
 

@@ -26,8 +26,8 @@ from noria.dataflow.messages.packets import Envelope, Query, Read, Rows
 from noria.plan.view import ViewDef
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.scatter_gather import merged, split
-from noria.server.answering.reads import ManyRows, ViewLookups
 from noria.server.answering.result_finish import ResultFinish
+from noria.server.answering.view_lookups import ManyRows, ViewLookups
 from noria.sql.commands import CreateTable
 from noria.sql.parse import parse
 from noria.views.reader import AttachedViews, attach
@@ -380,8 +380,8 @@ def once(beside: Beside, view: ViewDef) -> None:
     alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
     between = beside.between(view) if view.ranged else None
-    expected = asyncio.run(alone.once(view, keys, False, between)).table
-    actual, shape = asyncio.run(several.once(view, keys, False, between)).table, ResultFinish.of(view)
+    expected = asyncio.run(alone.one_shot(view, keys, False, between)).table
+    actual, shape = asyncio.run(several.one_shot(view, keys, False, between)).table, ResultFinish.of(view)
     if view.limit is None:
         assert sorted(shape.rows_of(actual), key=repr) == sorted(shape.rows_of(expected), key=repr)
         assert without_keys(shown(Rows(0, actual))) == without_keys(shown(Rows(0, expected)))

@@ -23,7 +23,7 @@ from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions import two_phase_commit as groups_module
 from noria.runtime.transactions.group_commit import GroupOutcome
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import PlannedOutcome, RoutedWrites
 
@@ -41,7 +41,7 @@ def does(name: str) -> Delete:
 
 
 def name_of(statement: Any) -> str:
-    return statement.where if isinstance(statement, Delete) else statement.came[0].decode()
+    return statement.where if isinstance(statement, Delete) else statement.added[0].decode()
 
 
 class Shard:
@@ -100,7 +100,7 @@ class Shard:
 
     def _apply(self, statements: Any) -> tuple[WriteResult, ...]:
         for s in statements:
-            assert not isinstance(s, Move) or set(s.gone) == {self.rows_of(s.table)}, "the plan is of other rows"
+            assert not isinstance(s, Move) or set(s.removed) == {self.rows_of(s.table)}, "the plan is of other rows"
         self.rows += [name_of(s) for s in statements]
         return tuple(WriteResult(1) for _ in statements)
 
@@ -114,8 +114,8 @@ class Line:
         self.lost: Callable[[int], None] = lambda worker: None
 
     @property
-    def held(self) -> str:
-        return self.book.changes.held
+    def prepared_group(self) -> str:
+        return self.book.changes.prepared_group
 
     def gate(self, group: str) -> None:
         self.book.changes.gated.add(group)
@@ -141,16 +141,16 @@ class Line:
     def state(self) -> LinkState:
         return LinkState.UP if self._up else LinkState.DOWN
 
-    def hold(self, group: str) -> asyncio.Future[Any]:
+    def reserve_place(self, group: str) -> asyncio.Future[Any]:
         return self.submit(ReservedPlace(group))
 
-    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
+    def fill_place(self, group: str, body: Change) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.book.changes.put(group, body, future)
+        self.book.changes.fill_place(group, body, future)
         return future
 
     def release_place(self, group: str) -> None:
-        self.book.changes.put(group, None, asyncio.get_running_loop().create_future())
+        self.book.changes.fill_place(group, None, asyncio.get_running_loop().create_future())
 
     async def ask(self, body: Any, retry: bool = False) -> Done:
         """The plan of a statement, for the workers in its name."""
@@ -176,7 +176,7 @@ class Line:
     async def step(self, kill: float) -> None:
         if not self._up:
             self.hello = self.shard.hello()  # its Hello, before packets in flight are sent again
-            for f in tuple(self.book.changes.flying):
+            for f in tuple(self.book.changes.in_flight):
                 f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
                 self.book.deliver(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it restarts once more
@@ -190,7 +190,7 @@ class Line:
         reply = self.shard.handle(flight.seq, flight.body) if not dies or self._rng.random() < 0.5 else None
         if dies:
             self._up = False
-            for f in self.book.changes.flying:
+            for f in self.book.changes.in_flight:
                 f.sent = False
             self.lost(self.shard.number)
         elif reply is not None:
@@ -356,7 +356,7 @@ def test_messages_of_a_part_done_before_the_graph_are_unknown() -> None:
         while not lines[0].shard.decided:
             await rng.choice(lines).step(0)
             await asyncio.sleep(0)
-        await groups.settle([line.shard.hello() for line in lines])
+        await groups.resolve_running([line.shard.hello() for line in lines])
         while not task.done():
             await lines[1].step(0)
             await asyncio.sleep(0)

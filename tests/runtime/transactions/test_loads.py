@@ -89,7 +89,7 @@ def test_all_processes_die_between_two_steps(tmp_path: Path, point: str) -> None
                 _stopped(link, stop, stopped)
             loading = asyncio.ensure_future(db.link.change(load))
             await within(stopped.wait(), 30)
-            while db.links[0].book.changes.flying or any(not link.settled() for link in db.links[1:]):
+            while db.links[0].book.changes.in_flight or any(not link.is_idle() for link in db.links[1:]):
                 await asyncio.to_thread(os.sched_yield)
             await db.die()
             loading.cancel()
@@ -127,9 +127,9 @@ def test_a_worker_dies_under_a_load(tmp_path: Path, worker: int) -> None:
         db, load = await begun(tmp_path)
         try:
             loading = asyncio.ensure_future(db.link.change(load))
-            while not (flying := [f for f in db.links[worker].book.changes.flying if f.sent]):
+            while not (in_flight := [f for f in db.links[worker].book.changes.in_flight if f.sent]):
                 await asyncio.sleep(0)
-            assert isinstance(flying[0].body, Prepare if worker else Write)
+            assert isinstance(in_flight[0].body, Prepare if worker else Write)
             db.alive[worker].kill()
             done = await within(loading, 60)
             assert done.error is None and done.value == 60

@@ -21,7 +21,7 @@ from noria.runtime.transport import handshake, tunnel
 from noria.runtime.transport.handshake import ConnectionRefused, NotAuthenticated, SharedCredentials
 from noria.runtime.transport.tunnel import Tunnel, TunnelSettings
 from noria.runtime.worker.frontier import Frontier, FrontierReader, frontier_path
-from noria.runtime.worker.remote_hosts import CannotTunnel, ServerTunnel, forgotten, placed
+from noria.runtime.worker.remote_hosts import CannotTunnel, ServerTunnel, forgotten, local_config
 from noria.runtime.worker.worker_main import WorkerConfig, link_endpoint, views_dir
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.rocks.errors import StoreError
@@ -384,7 +384,7 @@ def test_where_a_worker_cannot_run(tmp_path: Path) -> None:
                         (replace(base, hub=("127.0.0.1", 1)), "does not reach the server at 127.0.0.1:1"),
                         (replace(base, hub=("127.0.0.1", 1), data_dir=nowhere), "storage that all hosts mount"),
                         (replace(base, hub=("127.0.0.1", 1), certificate=nowhere, key=nowhere), "are no certificate")):
-        with pytest.raises(StoreError, match=why), placed(config):
+        with pytest.raises(StoreError, match=why), local_config(config):
             pytest.fail("it runs")
 
 

@@ -459,7 +459,7 @@ class Stuck:
             await never()
 
         monkeypatch.setattr(executor, "select_bound", answer)
-        monkeypatch.setattr(executor.program, "settled", never)
+        monkeypatch.setattr(executor.program, "wait_until_idle", never)
 
     def run(self, text: str) -> Any:
         return self._run(complete(self._session, text, []))[-1]
@@ -517,7 +517,7 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
     text = "SELECT x.id, COUNT(*) AS c FROM n x JOIN n y ON x.a = y.a GROUP BY x.id"
     assert {c for _, c in db.sql(text).rows} == {1_000}
     assert [v.name for v in program.adhoc()] == ["adhoc_1"], "three million pairs"
-    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    monkeypatch.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 100)
     assert db.sql("SELECT COUNT(*) FROM n WHERE a = 1").rows == [(1_000,)]
     assert len(list(program.adhoc())) == 1, "it reads 3,000 rows, in slices"
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOT_SCAN_ROWS", 2_000)
@@ -530,7 +530,7 @@ def test_a_one_shot_that_would_take_much_is_a_view(db: Database, monkeypatch: py
 @pytest.mark.one_worker("each of several answers of its own moment")
 def test_a_one_shot_in_slices_is_of_one_moment(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it goes on, statements move what is counted from rows that it has passed to others, and back."""
-    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    monkeypatch.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 16)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 16)
     transport = db.transport
@@ -576,7 +576,7 @@ def _plain(row: Sequence[Any]) -> tuple[str, ...]:
 
 @pytest.mark.one_worker("its scans are counted")
 def test_a_one_shot_in_slices_ends_with_its_table_or_its_caller(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 100)
+    monkeypatch.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 100)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.MOST_ROWS", 1)
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.FIRST_ROWS", 1)
     transport = db.transport

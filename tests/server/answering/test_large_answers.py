@@ -14,7 +14,7 @@ import pytest
 from noria.core import order
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.server import rows
-from noria.server.answering import reads, result_finish
+from noria.server.answering import result_finish, view_lookups
 from noria.server.http import wire
 from server.local_services import LocalServices
 
@@ -54,7 +54,7 @@ def makers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return watching
 
-    for module in (reads, result_finish):
+    for module in (view_lookups, result_finish):
         monkeypatch.setattr(module, "python_rows", watched(rows.python_rows, lambda table, width: len(table)))
     monkeypatch.setattr(result_finish, "sort_rows", watched(result_finish.sort_rows, lambda found, *_: len(found)))
     monkeypatch.setattr(wire, "json_body", watched(wire.json_body, lambda outcomes, about: len(outcomes[0].rows)))

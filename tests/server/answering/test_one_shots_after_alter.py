@@ -18,7 +18,7 @@ CHANGES = ("ALTER TABLE n RENAME COLUMN b TO z", "ALTER TABLE n ADD COLUMN z INT
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_query_after_a_change_of_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, limit: int
                                            ) -> None:
-    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", limit)
+    monkeypatch.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", limit)
     for change in CHANGES:
         with noria.open(tmp_path / str(CHANGES.index(change)), workers=workers) as db:
             db.sql("CREATE TABLE n (id INT PRIMARY KEY, a INT, b INT DEFAULT 4, c INT DEFAULT 4)")

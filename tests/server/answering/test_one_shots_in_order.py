@@ -24,7 +24,7 @@ INDEXED = ("p.id", "p.at", "p.n", "p.x")
 
 @pytest.fixture
 def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Database, sqlite3.Connection]]:
-    monkeypatch.setattr("noria.server.answering.reads.ONE_SHOT_ROWS", 400)
+    monkeypatch.setattr("noria.server.answering.view_lookups.ONE_SHOT_ROWS", 400)
     chance = random.Random(seed("NORIA_IN_ORDER_SEED", 1))
     p = [(i, chance.choice((None, *range(40))), chance.randrange(60), chance.choice((None, None, *range(30))),
           chance.choice((-1.5, 0.0, 0.25, 7e9)) * chance.randrange(9), chance.randrange(5)) for i in range(ROWS)]

@@ -49,7 +49,7 @@ class Rig:
         await self.settle()
 
     async def lock(self, s: int, tables: dict[str, bool]) -> None:
-        await self.locks.lock(s, [*tables.items()], 3600, self.uses, self.alone)
+        await self.locks.lock(s, [*tables.items()], 3600, self.uses, self.exclusive_access)
         self.held[s] = tables
 
     async def use(self, s: int, name: str, write: bool) -> None:
@@ -75,7 +75,7 @@ class Rig:
         yield from ((name, s) for s in self.sessions for name in sorted(self.written[s]) if name in wanted)
 
     @asynccontextmanager
-    async def alone(self, tables: Sequence[str], wait_s: float) -> AsyncIterator[None]:
+    async def exclusive_access(self, tables: Sequence[str], wait_s: float) -> AsyncIterator[None]:
         await asyncio.sleep(0)  # others act meanwhile
         yield
 

@@ -129,12 +129,12 @@ async def _opened(server: LocalServer, *said: Any) -> Any:
     return reader, writer
 
 
-async def _heard(reader: asyncio.StreamReader) -> list[Any]:
+async def _received(reader: asyncio.StreamReader) -> list[Any]:
     """All that is said until the end."""
-    messages_of, heard = wire.FrameDecoder(MESSAGES, KINDS), []
+    messages_of, received = wire.FrameDecoder(MESSAGES, KINDS), []
     while data := await reader.read(2**16):
-        heard += [item.body for item in messages_of.feed(data) if isinstance(item, Envelope)]
-    return heard
+        received += [item.body for item in messages_of.feed(data) if isinstance(item, Envelope)]
+    return received
 
 
 def test_who_may_not_join_is_told_why(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,12 +142,12 @@ def test_who_may_not_join_is_told_why(server: LocalServer, monkeypatch: pytest.M
 
     async def test() -> None:
         reader, _ = await _opened(server, messages.RegisterFrontEnd(0, "0.0.1"))
-        (refused,) = await _heard(reader)
+        (refused,) = await _received(reader)
         assert "run one release throughout" in refused.why
         first = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
         await first[0].read(1)
         reader, _ = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
-        (refused,) = await _heard(reader)
+        (refused,) = await _received(reader)
         assert "that is the most" in refused.why
         first[1].transport.abort()
 
@@ -163,8 +163,8 @@ def test_one_that_says_nothing_and_one_that_reads_nothing_are_given_up(
 
     async def silent() -> None:
         reader, _ = await _opened(server, messages.RegisterFrontEnd(0, far.__version__))
-        heard = await asyncio.wait_for(_heard(reader), 20)
-        assert isinstance(heard[0], messages.StartServing) and isinstance(heard[-1], messages.Heartbeat)
+        received = await asyncio.wait_for(_received(reader), 20)
+        assert isinstance(received[0], messages.StartServing) and isinstance(received[-1], messages.Heartbeat)
 
     async def deaf() -> asyncio.StreamWriter:
         """It asks and asks, says that it is there, and reads nothing."""

@@ -324,7 +324,7 @@ def test_an_answer_that_a_future_settles(backend: FakeBackend) -> None:
     conversation = ready(backend)
     waiting = conversation.command(b"\x03LATER")
     assert isinstance(waiting, PendingReply) and waiting.awaitable is future
-    (payload,) = replies(waiting.settle(future))
+    (payload,) = replies(waiting.encode(future))
     assert payload[:2] == b"\0\3"
 
 
@@ -337,7 +337,7 @@ def test_answers_that_come_later(backend: FakeBackend) -> None:
     waiting = conversation.receive(Packet(0, 1, b"\x03LATER"))
     assert isinstance(waiting, PendingReply)
     waiting.awaitable.close()
-    assert len(replies(waiting.settle(done(ResultSet(FIELDS, [(1,)]))))) == 5
+    assert len(replies(waiting.encode(done(ResultSet(FIELDS, [(1,)]))))) == 5
     waiting = conversation.command(b"\x03LATER")
     assert isinstance(waiting, PendingReply)
     waiting.awaitable.close()

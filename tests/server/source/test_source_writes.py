@@ -152,7 +152,7 @@ def test_who_is_remembered_is_bounded(sink: Sink, monkeypatch: pytest.MonkeyPatc
         sink.write("bag", {"id": [n]}, scope=f"s{n}")
 
     async def every() -> list[str]:
-        return list(await sink.near.executor.ask(writes.Inspect(0, "once", writes.ONCE)))
+        return list(await sink.near.executor.ask(writes.Inspect(0, "remembered names", writes.ONCE)))
 
     assert len(sink.near.run(every())) <= 4 < limits.ONCE_KEPT
 
@@ -171,7 +171,7 @@ def test_what_became_of_a_load(sink: Sink) -> None:
             yield {"step": "reading"}
             if self.fails:
                 raise SqlError(1105, "HY000", "no")
-            await writes._link.change(Write((), once=request["once"]))
+            await writes._link.change(Write((), idempotency_key=request["once"]))
             yield {"step": "done", "rows": 1}
             if self.is_left:
                 raise asyncio.CancelledError

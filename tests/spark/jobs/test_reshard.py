@@ -235,8 +235,8 @@ def test_what_was_done_once_is_remembered(tmp_path: Path) -> None:
     with noria.open(tmp_path / "data", workers=2) as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
         transport: Any = db.transport
-        transport.run(transport.link.change(Write((), once="once:nightly/7")))
+        transport.run(transport.link.change(Write((), idempotency_key="once:nightly/7")))
     to(tmp_path / "data", 3)
     with noria.open(tmp_path / "data", workers=3) as db:
         transport = db.transport
-        assert transport.run(transport.executor.ask(Inspect(0, "once", ""))) == ["once:nightly/7"]
+        assert transport.run(transport.executor.ask(Inspect(0, "remembered names", ""))) == ["once:nightly/7"]

@@ -144,9 +144,9 @@ def test_a_decision_is_kept_until_it_is_to_be_forgotten(shard: Shard) -> None:
 
 
 def test_what_is_done_once_is_remembered_with_it(shard: Shard) -> None:
-    shard.send(Write((insert(1),), once="once:a/1"))
-    assert shard.send(Write((insert(2), insert(1)), once="once:b/1"))[0].error.code == 1062
-    shard.send(Write((insert(3),), "g", once="once:c/1"))
+    shard.send(Write((insert(1),), idempotency_key="once:a/1"))
+    assert shard.send(Write((insert(2), insert(1)), idempotency_key="once:b/1"))[0].error.code == 1062
+    shard.send(Write((insert(3),), "g", idempotency_key="once:c/1"))
     shard.reopen()
     assert set(shard.store.groups()[1]) == {"once:a/1", "once:c/1", "g"} and shard.rows() == {1, 3}
     shard.send(Write((), forget=("once:a/1", "once:c/1")))

@@ -94,8 +94,8 @@ def test_what_is_taken_where_a_row_comes_is_refused_there_and_nothing_goes(store
     assert worked.result.error is None
     results = stores.do(StatementEffect(worked.result, {w: p for w, p in worked.parts.items() if w != at}))
     assert [r.error.message for r in results if r.error] == [f"Duplicate entry '{to.upper()}' for key 't.PRIMARY'"]
-    gone = Move("t", (b"\xff",), ())
-    assert stores.each[0].write([gone], 1, 99)[0][0].error is not None
+    removed = Move("t", (b"\xff",), ())
+    assert stores.each[0].write([removed], 1, 99)[0][0].error is not None
 
 
 def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
@@ -106,12 +106,12 @@ def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
     others = tuple(row for some in met[1:] for row in some)
     ignored = stores.each[0].predict_effect(new._replace(on_duplicate="ignore"), others, WORKERS)
     assert ignored.result.affected == 1
-    assert sum(len(m.came) for (m,) in ignored.parts.values()) == 1
+    assert sum(len(m.added) for (m,) in ignored.parts.values()) == 1
     replaced = stores.each[0].predict_effect(new._replace(on_duplicate="replace"), others, WORKERS)
     assert replaced.result.affected == 5
     lacks = [s for s in stores.each if not s.find_conflicts(Insert("t", (NAME, MAIL), [("a", "m7")]))]
     assert len(lacks) == 2
-    taken = came(lacks[0].predict_effect(Insert("t", (NAME, MAIL), [("new", "M7")]), (), WORKERS))
+    taken = added(lacks[0].predict_effect(Insert("t", (NAME, MAIL), [("new", "M7")]), (), WORKERS))
     for store in stores.each:
         if store in lacks:
             store.check_unique("t", (), taken)
@@ -120,10 +120,10 @@ def test_unique_values_are_asked_for_at_all(stores: Stores) -> None:
                 store.check_unique("t", (), taken)
             store.check_unique("t", tuple(store.table("t").keys(store.scan("t", None, 99)[0].columns)), taken)
     rows = [("a", "bo")], [("b", "BO")]
-    each = [came(lacks[0].predict_effect(Insert("t", (NAME, MAIL), some), (), WORKERS)) for some in rows]
+    each = [added(lacks[0].predict_effect(Insert("t", (NAME, MAIL), some), (), WORKERS)) for some in rows]
     with pytest.raises(SqlError, match="Duplicate entry 'BO'"):
         stores.each[0].check_unique("t", (), each[0] + each[1])
 
 
-def came(worked: StatementEffect) -> tuple[bytes, ...]:
-    return tuple(row for (move,) in worked.parts.values() for row in move.came)
+def added(worked: StatementEffect) -> tuple[bytes, ...]:
+    return tuple(row for (move,) in worked.parts.values() for row in move.added)

@@ -35,8 +35,8 @@ def side(rows: Sequence[Row]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]
     return np.array(rows, np.int64).reshape(len(rows), 2).T
 
 
-def changed(gone: Sequence[Row], came: Sequence[Row]) -> Changed:
-    return list(map(key, gone)), side(gone), list(map(key, came)), side(came)
+def changed(removed: Sequence[Row], added: Sequence[Row]) -> Changed:
+    return list(map(key, removed)), side(removed), list(map(key, added)), side(added)
 
 
 def own_keys(table: str, family: str, keys: list[bytes], rows: object) -> list[bytes]:
@@ -148,10 +148,10 @@ def test_a_transaction_commits_only_if_it_would_read_the_same_again(seed: int) -
 
 def commit(rng: random.Random, table: dict[int, int]) -> Changed:
     at = rng.randrange(8)
-    gone = [(at, table.pop(at))] if at in table else []
-    came = [(at, rng.randrange(9))] if rng.random() < 0.7 else []
-    table.update(came)
-    return changed(gone, came)
+    removed = [(at, table.pop(at))] if at in table else []
+    added = [(at, rng.randrange(9))] if rng.random() < 0.7 else []
+    table.update(added)
+    return changed(removed, added)
 
 
 def found(table: dict[int, int], where: Expr | None) -> list[Row]:

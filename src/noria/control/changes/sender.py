@@ -110,7 +110,7 @@ class ChangeSender:
         return found
 
     # ------------------------------------------------------------ one change at a time
-    async def settled(self, attempt: int = 0) -> None:
+    async def wait_until_idle(self, attempt: int = 0) -> None:
         """Wait until no change is running.
 
         attempt: for a read that is bound again because its view was dropped or replaced.  After the first attempt, this

@@ -90,9 +90,9 @@ class TableSwap:
             raise unknown_table(name)
         return found
 
-    async def while_gone(self, name: str, once: Callable[[], Awaitable[None]]) -> ChangeResult:
+    async def while_gone(self, name: str, attempt: Callable[[], Awaitable[None]]) -> ChangeResult:
         """Do it once, and again if the worker has ended or the table has changed meanwhile."""
-        return await retried(once, f"Table '{name}' stays as it is: each time the worker ended, or the table was "
+        return await retried(attempt, f"Table '{name}' stays as it is: each time the worker ended, or the table was "
                                    "defined anew, while another one was made; try again")
 
     async def swap(self, run: ReplacedTable) -> None:

@@ -32,7 +32,7 @@ class Liveness:
     jvm_missed: int = 0
     verdict: str = ""
 
-    def heard(self, jvm_missed: int) -> None:
+    def answered(self, jvm_missed: int) -> None:
         self.missed, self.jvm_missed = 0, jvm_missed
 
     def beat(self, driver: int, jvm: int | None) -> None:

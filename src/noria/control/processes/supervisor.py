@@ -241,7 +241,7 @@ class Supervisor:
             head = await reader.readexactly(LENGTH.size)
             message = unpack(await reader.readexactly(LENGTH.unpack(head)[0]))
             if isinstance(message, Pong):
-                liveness.heard(message.jvm_missed)
+                liveness.answered(message.jvm_missed)
             elif isinstance(message, SessionFailed):
                 raise SparkUnavailable(message.message)
             elif isinstance(message, SessionReady):

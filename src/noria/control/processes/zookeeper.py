@@ -56,7 +56,7 @@ class Lease:
             await self.release()
             raise LeaseUnavailable(f"no ZooKeeper answers at {self._address.hosts} after {CONNECT_S:.0f} s, so nobody "
                                    "can say who leads: start it, or correct --lease") from e
-        self._client.add_listener(self._heard)
+        self._client.add_listener(self._session_event)
         self._lock = self._client.Lock(f"{self._address.path}/leader", self._holder)
         while not self.held:
             if not await self._in_thread(self._at_once) and not await self._in_thread(self._in_turn):
@@ -114,7 +114,7 @@ class Lease:
         sent = -self._poll_s
         while not self._ended.wait(max(sent + self._poll_s - time.monotonic(), 0)):
             sent = time.monotonic()
-            with contextlib.suppress(KazooException):  # `_heard` gets the same event
+            with contextlib.suppress(KazooException):  # `_session_event` gets the same event
                 there = self._client.exists(f"{self._lock.path}/{self._lock.node}") is not None
                 self._in_loop(self._answered, sent, there)
 
@@ -132,7 +132,7 @@ class Lease:
         else:
             self._lose("ZooKeeper has its node no more")
 
-    def _heard(self, state: str) -> None:
+    def _session_event(self, state: str) -> None:
         """Process kazoo's state change, in kazoo's thread."""
         self._in_loop(self._take_state, state)
 

@@ -70,7 +70,7 @@ class AdHocViews:
         self._catalog.forget(fold(view.name))
         self._sender.unawaited((packets.DropView(view.name),))
 
-    def once(self, wanted: ViewDef) -> bool:
+    def wants_one_shot(self, wanted: ViewDef) -> bool:
         """True if a one-shot should answer this SELECT, not a view's reader; may start to make a view for it."""
         reader = self._catalog.match(wanted)
         if reader is not None and not self._first_states.is_unfilled(reader):

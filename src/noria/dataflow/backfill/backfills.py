@@ -310,7 +310,7 @@ class Backfills:
                        if n in nodes and old != (n.primaries, n.full_below) and self._lacks_index(ancestors(n))}
         for n in self._later:
             n.primaries, n.full_below = before[n]
-        self.settle()
+        self.update_readiness()
 
     def _forget_index(self, made: IndexBackfill) -> None:
         """Abandon an index, unless the table declares it or another node of the table needs it."""
@@ -325,7 +325,7 @@ class Backfills:
             made.build.abandon()
         self._turns.remove(made)
 
-    def settle(self) -> None:
+    def update_readiness(self) -> None:
         """Decide which nodes are inert: those being built, those that wait for them, and those that feed only
         inert nodes. Also switch nodes to the lookups of the new layout whose indexes exist now."""
         nodes = self.engine.graph.nodes
@@ -450,7 +450,7 @@ class Backfills:
             del self.states[build.node]
             build.node.live, build.node.inert = True, False  # even if a node waits for an index meanwhile
         if not _beside(build):
-            self.settle()
+            self.update_readiness()
             if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
                 # a load rebuilt the states for which the dormant nodes wait, or the nodes above an exchange that
                 # must be full are in use only now

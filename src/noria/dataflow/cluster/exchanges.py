@@ -483,9 +483,9 @@ class Exchanges:
         else:
             self.holding_for.discard(worker)
 
-    def settle(self) -> None:
+    def run_ready(self) -> None:
         """Run the requests again that need not wait any more, oldest first."""
-        self.waiting.settle()
+        self.waiting.run_ready()
         hold = self.waiting.waits_too_often() or bool(self._void_often)
         if hold != (self.worker in self.holding_for):
             self.hold_eviction(self.worker, hold)

@@ -136,13 +136,13 @@ class Peers:
                 self._tick(arrived)
                 arrived = {}
                 self._other(sender, body.message)
-                self.shards.settle()
+                self.shards.run_ready()
         self._tick(arrived)
 
     def _tick(self, arrived: dict[Node, list[Batch]]) -> None:
         if arrived:
             self._engine.tick({}, {n: concat(rows, n.width) for n, rows in arrived.items()})
-            self.shards.settle()
+            self.shards.run_ready()
 
     def _other(self, sender: int, message: Message) -> None:
         if isinstance(message, RowsRequest):

@@ -251,7 +251,7 @@ class PendingRequests:
                 self._remove(number)
                 self._forget(p.whose)
 
-    def settle(self) -> None:
+    def run_ready(self) -> None:
         """Run every request that can continue."""
         self._check_cancelled()
         while (number := self._next()) is not None:

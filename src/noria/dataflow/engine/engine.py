@@ -95,7 +95,7 @@ class Engine:
         elif pending and self.shards is not None:
             with self.shards.ticking():
                 self._walk(pending)
-        self.outages.settle()
+        self.outages.contain_failures()
 
     def _walk(self, pending: dict[int, list[Batch | None]]) -> None:
         """Visit the graph once in topological order. `pending`: input deltas by node number and port."""
@@ -369,7 +369,7 @@ class Engine:
         for n in promoted:
             n.op.forget(self, n)
             self._forget_below(n)
-        self.builds.settle()
+        self.builds.update_readiness()
 
     def _forget_below(self, node: Node) -> None:
         for n in self.graph.nodes:

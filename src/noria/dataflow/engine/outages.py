@@ -117,10 +117,10 @@ class Outages:
     def fail(self, node: Node, error: SqlError) -> None:
         """Between ticks: put a node out of service whose state is stale."""
         self.begin(node, error)
-        self.settle()
+        self.contain_failures()
 
     # -------------------------------------------------------------- after the tick
-    def settle(self) -> None:
+    def contain_failures(self) -> None:
         """After a tick: drop every state that derives from a node that raised, and schedule its next build."""
         if not self._raised:
             return
@@ -148,7 +148,7 @@ class Outages:
         for n in [n for n in down if self._known[n].next_at <= now]:
             retry_build(engine, n)
         if down:
-            engine.builds.settle()
+            engine.builds.update_readiness()
 
     def _is_down(self, node: Node) -> bool:
         build = self._engine.builds.states.get(node)

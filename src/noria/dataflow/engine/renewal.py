@@ -81,6 +81,6 @@ def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Nod
         if n in again:
             rebuild(engine, n, at_once)
         elif not n.full and n.parents:
-            n.inert = True  # until its inputs are complete, see `Backfills.settle`
-    engine.builds.settle()
+            n.inert = True  # until its inputs are complete, see `Backfills.update_readiness`
+    engine.builds.update_readiness()
     return again

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes, Texts
 from noria.core.errors import SqlError
-from noria.core.statements import Insert, KeyChange, Part, Statement, StatementEffect, WriteResult
+from noria.core.statements import Insert, KeyChange, StagedPart, Statement, StatementEffect, WriteResult
 from noria.core.types import Field, TableDef
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
@@ -136,7 +136,7 @@ class Staging(Protocol):
                     ) -> tuple[KeyChange, ...]:
         """What the requests from `since` on did to the values of each set of columns."""
 
-    def find_keys(self, part: Part, table: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
+    def find_keys(self, part: StagedPart, table: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
                   lock: bool) -> tuple[int, ...]:
         """The positions of the keys that no row has, as `FindKeys` says. Raises Blocked."""
 
@@ -229,7 +229,7 @@ class BaseStore(Protocol):
         most `most` are left."""
 
     def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None,
-              group: str = "", forget: Sequence[str] = (), once: str = "") -> tuple[list[WriteResult],
+              group: str = "", forget: Sequence[str] = (), idempotency_key: str = "") -> tuple[list[WriteResult],
                                                                                     dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
 
@@ -238,8 +238,8 @@ class BaseStore(Protocol):
         nothing, and returns its first results without deltas.
 
         `work`: checked between slices of a scan, before the commit. `group`: all statements are applied or none
-        is. The store remembers this name as committed until a later write lists it in `forget`. `once`: another
-        name that it remembers likewise.
+        is. The store remembers this name as committed until a later write lists it in `forget`. `idempotency_key`:
+        another name that it remembers likewise.
         """
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
@@ -256,7 +256,7 @@ class BaseStore(Protocol):
         effect. Without disk space nothing changes, and every result has the error."""
 
     def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
-                       work: RequestLimits | None = None, within: Part | None = None) -> StatementEffect:
+                       work: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
@@ -264,13 +264,13 @@ class BaseStore(Protocol):
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
-    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None
+    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: StagedPart | None = None
                        ) -> tuple[bytes, ...]:
         """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `predict_effect`; a
         transaction then also holds the locks of all keys and entries that were looked up."""
 
-    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
-                     ) -> None:
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...],
+                     within: StagedPart | None = None) -> None:
         """Raise SqlError 1062 if the rows `added` (packed) would violate a UNIQUE index, among each other or with
         stored rows. Rows whose keys are in `removed` do not count. Locks: as in `find_conflicts`."""
 
@@ -343,7 +343,7 @@ class BaseStore(Protocol):
                      others: dict[str, list[str]] | None = None) -> None: ...
 
     def ingest(self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int,
-               epoch: int, seq: int, once: str = "") -> None: ...
+               epoch: int, seq: int, idempotency_key: str = "") -> None: ...
 
 
 class State(Protocol):

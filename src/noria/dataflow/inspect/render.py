@@ -48,7 +48,7 @@ def _node(engine: Engine, n: Node) -> dict[str, Any]:
         "rows_out": n.stats.rows_out,
         "ticks": n.stats.ticks,
         "tick_ms": round(n.stats.tick_ms(), 3),
-        "asked": n.stats.requested,
+        "requested": n.stats.requested,
         "misses": n.stats.misses,
         "evictions": n.stats.evictions,
         "pull_depth": n.stats.pull_depth,
@@ -178,9 +178,9 @@ def figures(d: Mapping[str, Any]) -> str:
     if d["state"] not in ("partial", "full"):
         return ""
     parts = [f"{d['rows']} row{'' if d['rows'] == 1 else 's'}, {size(d['bytes'])}"]
-    if d["asked"]:
-        parts.append(f"asked for {d['asked']} key{'' if d['asked'] == 1 else 's'}, "
-                     f"{100 * (1 - d['misses'] / d['asked']):.1f} % present")
+    if d["requested"]:
+        parts.append(f"asked for {d['requested']} key{'' if d['requested'] == 1 else 's'}, "
+                     f"{100 * (1 - d['misses'] / d['requested']):.1f} % present")
     if d["evictions"]:
         parts.append(f"{d['evictions']} evicted")
     if d["saves"]:

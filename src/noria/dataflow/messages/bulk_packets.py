@@ -33,8 +33,8 @@ class Ingest:
 
     `files`: column family name -> paths, keys disjoint and ascending. `rows`: their number. `auto_increment`: the
     new high-water mark. `shards`: for each of several workers, (files, rows); `files` and `rows` are then the
-    totals. Each worker receives its own part (`of`) after all have accepted theirs (`CheckIngest`). `once`: as in
-    `Write`.
+    totals. Each worker receives its own part (`of`) after all have accepted theirs (`CheckIngest`). `idempotency_key`:
+    as in `Write`.
     """
 
     table: str
@@ -42,7 +42,7 @@ class Ingest:
     rows: int
     auto_increment: int = 0
     shards: tuple[tuple[tuple[tuple[str, tuple[str, ...]], ...], int], ...] = ()
-    once: str = ""
+    idempotency_key: str = ""
 
     def of(self, worker: int) -> Load:
         """The part of one worker, which may be the high-water mark only."""

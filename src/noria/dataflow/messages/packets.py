@@ -15,7 +15,7 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.limits import LOCK_WAIT_S
-from noria.core.statements import Insert, Part, Statement, WriteResult
+from noria.core.statements import Insert, StagedPart, Statement, WriteResult
 from noria.core.types import TableDef
 from noria.dataflow.messages.bulk_packets import (
     Bootstrap,
@@ -77,15 +77,15 @@ class Write:
     completely or not at all. Answer: `Wrote`.
 
     `group`: the statements are this worker's part of a group over several shards; all are applied or none is. Their
-    commit decides for all shards; the store remembers this name until a later write lists it in `forget`. `once`: a
-    name that is remembered likewise, for a single write (`Inspect` "once"). `wait_s`: how long the write may wait for
-    locks; SENDER_WAITS: its sender receives error 3572.
+    commit decides for all shards; the store remembers this name until a later write lists it in `forget`.
+    `idempotency_key`: a name that is remembered likewise, for a single write (`Inspect` "remembered names"). `wait_s`:
+    how long the write may wait for locks; SENDER_WAITS: its sender receives error 3572.
     """
 
     statements: tuple[Statement, ...]
     group: str = ""
     forget: tuple[str, ...] = ()
-    once: str = ""
+    idempotency_key: str = ""
     wait_s: float = LOCK_WAIT_S
 
 
@@ -129,7 +129,7 @@ class PredictEffect:
     statement: Statement
     unique: Unique
     rows: tuple[bytes, ...] = ()
-    within: Part | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class FindConflicts:
 
     request: int
     statements: tuple[tuple[Insert, Unique], ...]
-    within: Part | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class CheckUnique:
     table: str
     removed: tuple[bytes, ...]
     added: tuple[bytes, ...]
-    within: Part | None = None
+    within: StagedPart | None = None
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ class Query:
 
 @dataclass(frozen=True)
 class QueryForecast:
-    """How a Query would be answered now. `way`: "once", "slices" (a scan of its only table) or "too much". `rows`: the
-    rows of tables and states that the way "once" reads."""
+    """How a Query would be answered now. `way`: "one-shot", "slices" (a scan of its only table) or "too much". `rows`:
+    the rows of tables and states that the way "one-shot" reads."""
 
     way: str
     rows: int
@@ -313,7 +313,7 @@ class Inspect:
     * forecast: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows in the range.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
-    * once (prefix): the remembered names of groups and writes that begin with the prefix.
+    * remembered names (prefix): the remembered names of groups and writes that begin with the prefix.
     """
 
     request: int
@@ -367,18 +367,18 @@ class Hello:
 
 
 Recipients = tuple[tuple[int, int], ...] | None  # (worker, number of the last message to it) of a write; None: unknown
-Own = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its recipients
+SessionWrites = Mapping[int, tuple[int, Recipients]]  # by writing worker: the number of its write, and its recipients
 
 
 @dataclass(frozen=True)
 class Wrote:
     """Answer to Write, Prepare and Decide. `recipients`: the workers to which the tick of the write sent messages.
-    `own`: set by the front end's link to several workers, for the session that wrote."""
+    `session_writes`: set by the front end's link to several workers, for the session that wrote."""
 
     seq: int
     results: tuple[WriteResult, ...]
     recipients: Recipients = ()
-    own: Own = field(default_factory=dict)
+    session_writes: SessionWrites = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any
 
-from noria.core.statements import Part
+from noria.core.statements import StagedPart
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets, transaction_packets
 
 _INT, _TEXT, _ROW, _FLAG = (int,), (str,), (tuple, list), (bool,)
-_PART = (Part, type(None))
+_PART = (StagedPart, type(None))
 _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
-    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "once": _TEXT, "wait_s": (float,)},
+    packets.Write: {"statements": _ROW, "group": _TEXT, "forget": _ROW, "idempotency_key": _TEXT, "wait_s": (float,)},
     packets.Prepare: {"statements": _ROW, "group": _TEXT, "coordinator": _INT},
     packets.Decide: {"group": _TEXT, "commit": _FLAG},
     packets.PredictEffect: {"request": _INT, "statement": (tuple,), "unique": _ROW, "rows": _ROW,

@@ -91,7 +91,7 @@ class GraphPlanner(Protocol):
         """Restore the graph of a moment before a change whose steps were undone. Returns the nodes that had to be
         made again."""
 
-    def once(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
+    def one_shot(self, view: ViewDef) -> tuple[ViewDef, Node, dict[Node, Node], dict[Node, set[int]]]:
         """Make nodes, outside the graph, for one read of a view. Returns the view, the node of its rows, equal
         nodes of the graph, and the columns of base tables that it uses."""
 
@@ -253,7 +253,7 @@ class ProgramChanges:
                 raise damage
             self._refuse_outdated(view)
             if isinstance(s, packets.CheckView):
-                self._planner.once(view)  # makes nodes outside the graph
+                self._planner.one_shot(view)  # makes nodes outside the graph
                 return lambda: None
             self._add(view)
             return lambda: self._drop(view.name)
@@ -332,12 +332,12 @@ class ProgramChanges:
         del self.views[name]
         self._planner.drop_view(name)
 
-    def once(self, view: Any, rows: int, remote: RemoteTableReads | None = None, own: Mapping[str, Batch] | None = None
-             ) -> tuple[Any, Node, OneShot]:
+    def one_shot(self, view: Any, rows: int, remote: RemoteTableReads | None = None,
+                 own: Mapping[str, Batch] | None = None) -> tuple[Any, Node, OneShot]:
         """Prepare one read, of at most `rows` rows, of a view outside the graph: the view and the node of its
         rows. `remote`: receives other workers' rows, if the read needs them. `own`: see `OneShot`."""
         self._refuse_outdated(view)
-        view, top, twins, texts = self._planner.once(view)
+        view, top, twins, texts = self._planner.one_shot(view)
         if remote is not None:
             return view, top, RemoteOneShot(self._engine, rows, texts, remote, own)
         return view, top, OneShot(self._engine, twins, rows, own, texts)

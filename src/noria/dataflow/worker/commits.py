@@ -64,7 +64,7 @@ class Commits:
                 results, deltas = self._store.decide(body.group, body.commit, e.epoch, e.seq)
             else:
                 results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
-                                                     body.once)
+                                                     body.idempotency_key)
         except SqlError as error:  # nothing was written
             number = 1 if isinstance(body, Decide) else len(body.statements)
             return Wrote(e.seq, tuple(WriteResult(error=error) for _ in range(number)))
@@ -125,7 +125,7 @@ class Commits:
         built again."""
         try:
             self._store.ingest(body.table, {name: list(paths) for name, paths in body.files}, body.rows,
-                               body.auto_increment, e.epoch, e.seq, body.once)
+                               body.auto_increment, e.epoch, e.seq, body.idempotency_key)
         except SqlError as error:
             return Done(e.seq, error=error)
         self._engine.work = None

@@ -124,7 +124,7 @@ class OneShots:
         """Determine how a query would be answered now: runs it on this worker's rows alone and drops the result."""
         if not isinstance(body, Query):
             raise SqlError(*UNKNOWN_ERROR, "only a Query can be predicted")
-        view, top, shot = self._changes.once(body.view, body.rows)
+        view, top, shot = self._changes.one_shot(body.view, body.rows)
         try:
             self._read(body, view, top, shot)
         except ReadLimitExceeded:
@@ -133,7 +133,7 @@ class OneShots:
             if e.code != QUERY_TIMEOUT.number:
                 raise
             return QueryForecast("too much", 0)
-        return QueryForecast("once", shot.spent)
+        return QueryForecast("one-shot", shot.spent)
 
     def _read(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
         if body.between is not None:
@@ -146,7 +146,7 @@ class OneShots:
         body = query.body
         if body.spread and remote is None and self._peers is not None:
             remote, rows = RemoteTableReads(self._peers.remote_scan, body.within), body.rows
-        view, top, shot = self._changes.once(body.view, rows, remote, self._transactions.deltas(body.within))
+        view, top, shot = self._changes.one_shot(body.view, rows, remote, self._transactions.deltas(body.within))
         try:
             answer = self._read(body, view, top, shot)
         except RemoteRowsNeeded as r:

@@ -55,7 +55,7 @@ class WorkerQuestions:
             "flush ahead": lambda: self._store.flush_ahead(int(body.argument or 0)),
             "few between": lambda: ranges.are_few(self._store, body.argument),
             "lock waits": lambda: [(str(o), *map(str, of)) for o, of in self._store.transactions.locks.waiting()],
-            "once": lambda: [n for n in self._store.groups()[1] if n.startswith(body.argument)]}
+            "remembered names": lambda: [n for n in self._store.groups()[1] if n.startswith(body.argument)]}
         if body.what in answers:
             return packets.Done(body.request, answers[body.what]())
         if body.what == "explain":

@@ -72,8 +72,8 @@ class ViewReads:
         self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
                                                     axis=1))
 
-    def many(self, body: packets.ReadMany, alone: Callable[[packets.Read], None]) -> packets.ReadManyReply:
-        """Answer many reads together. `alone`: runs a read that needs a reply of its own."""
+    def many(self, body: packets.ReadMany, answer_singly: Callable[[packets.Read], None]) -> packets.ReadManyReply:
+        """Answer many reads together. `answer_singly`: runs a read that needs a reply of its own."""
         parts = []
         for alike in body.alike:
             rows = self._at_once(alike)
@@ -81,7 +81,8 @@ class ViewReads:
                 parts.append((alike.requests, rows))
                 continue
             for request, key in zip(alike.requests, alike.keys, strict=True):
-                alone(packets.Read(request, alike.view, [key], definition=alike.definition, limit_ms=alike.limit_ms))
+                answer_singly(packets.Read(request, alike.view, [key], definition=alike.definition,
+                                           limit_ms=alike.limit_ms))
         return packets.ReadManyReply(body.request, tuple(parts))
 
     def _at_once(self, alike: packets.SameViewReads) -> Any:

@@ -132,4 +132,4 @@ def catch_up(engine: Engine, saved: SavedState) -> None:
     for node in [n for n in engine.graph.nodes if n in saved.build_later]:
         engine.builds.drop(node)
         renewal.rebuild(engine, node, at_once=True, large=engine.large)
-    engine.builds.settle()
+    engine.builds.update_readiness()

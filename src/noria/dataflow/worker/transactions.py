@@ -19,7 +19,7 @@ from typing import Any
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, interrupted
-from noria.core.statements import Part
+from noria.core.statements import StagedPart
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.protocols import Staging
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -64,7 +64,7 @@ class Transactions:
         """The number of requests that wait for a lock."""
         return len(self._waiting)
 
-    def settle(self) -> None:
+    def run_granted(self) -> None:
         """Run the requests whose locks were granted."""
         while self._ready:
             request = self._ready.popleft()
@@ -138,7 +138,7 @@ class Transactions:
 
     def _find_keys(self, body: messages.FindKeys, e: Envelope) -> Packet | None:
         def run() -> Packet:
-            return Done(body.request, self._staging.find_keys(Part(body.transaction, body.done), body.table,
+            return Done(body.request, self._staging.find_keys(StagedPart(body.transaction, body.done), body.table,
                                                               tuple(body.columns), body.keys, body.lock))
 
         return self._locking(body.transaction, e, run, lambda: self._find_keys(body, e))

@@ -176,9 +176,9 @@ class Worker:
             for e in together:
                 if (reply := self._answered(e)) is not None:
                     out.append(self._reply(e, reply))
-                self.transactions.settle()
+                self.transactions.run_granted()
             if self._peers is not None:
-                self._peers.shards.settle()
+                self._peers.shards.run_ready()
         self.environment.began(0)
         return out
 
@@ -193,7 +193,7 @@ class Worker:
         else:
             self._turns.between()
         if self._peers is not None:
-            self._peers.shards.settle()
+            self._peers.shards.run_ready()
         late, self._late_replies = self._late_replies, []
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self.shots.answered())]
 

@@ -25,7 +25,7 @@ from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.storage.tables.shards import shard_path
 
@@ -43,7 +43,7 @@ class ConsistentCut:
         """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
         receives the request. WorkerUnavailable if a worker is down or lost before that."""
         _look(self._links)
-        places = [link.hold(self._name) for link in self._links]
+        places = [link.reserve_place(self._name) for link in self._links]
         try:
             if rest is not None:
                 await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))
@@ -64,9 +64,9 @@ class ConsistentCut:
 class Snapshots:
     """Checkpoints of all workers, as of one cut. `one_moment`: held by what all workers do at one moment."""
 
-    def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits, own: ReadYourWrites,
-                 one_moment: asyncio.Lock):
-        self._links, self._program, self._groups, self._own = links, program, groups, own
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits,
+                 read_your_writes: ReadYourWrites, one_moment: asyncio.Lock):
+        self._links, self._program, self._groups, self._read_your_writes = links, program, groups, read_your_writes
         self._one_moment = one_moment
 
     async def make(self, body: Snapshot) -> Done:
@@ -76,7 +76,8 @@ class Snapshots:
             Path(body.path).mkdir(mode=0o700)
             replies: list[Done] = await ConsistentCut(self._links, self._groups.name()).each(
                 lambda link: link.ask(replace(body, path=shard_path(body.path, link.worker, workers))),
-                partial(self._own.catch_up, {}, self._program.routes.depth, range(workers)) if body.views else None)
+                partial(self._read_your_writes.catch_up, {}, self._program.routes.depth,
+                        range(workers)) if body.views else None)
         for r in replies:
             if r.error is not None:
                 return r

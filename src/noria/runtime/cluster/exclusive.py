@@ -20,7 +20,7 @@ from noria.runtime.cluster.program_state import ProgramState
 from noria.runtime.link.changes import Change
 from noria.runtime.link.pauses import Pauses
 from noria.runtime.link.shard_link import ExclusiveWriter
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 
 Begin = Callable[[Change, asyncio.Future[Any]], None]
 
@@ -40,9 +40,10 @@ class PastPauses:
 class ExclusiveWrites:
     """Pauses the writes of one table. `past`: writes it nevertheless. `submit`: writes other tables."""
 
-    def __init__(self, links: Sequence[SomeLink], program: ProgramState, own: ReadYourWrites, pauses: Pauses,
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, read_your_writes: ReadYourWrites,
+                 pauses: Pauses,
                  pending: PendingChanges, past: PastPauses, submit: Callable[[Change], asyncio.Future[Any]]):
-        self._links, self._program, self._own = links, program, own
+        self._links, self._program, self._read_your_writes = links, program, read_your_writes
         self._pauses, self._pending, self._past, self._submit = pauses, pending, past, submit
 
     @asynccontextmanager
@@ -59,5 +60,5 @@ class ExclusiveWrites:
         table until the context ends. SqlError if a row does not fit."""
         async with self.unwritten(table.name):
             await copy_rows(self._links, self._submit, table, other)
-            await self._own.catch_up({}, self._program.routes.depth, range(len(self._links)))
+            await self._read_your_writes.catch_up({}, self._program.routes.depth, range(len(self._links)))
             yield

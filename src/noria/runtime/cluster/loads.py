@@ -21,7 +21,7 @@ from noria.runtime.cluster.program_state import ProgramState
 from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.link.pauses import ALL, Pauses
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.storage.tables.shards import spread_families
 
@@ -29,9 +29,10 @@ from noria.storage.tables.shards import spread_families
 class BulkLoads:
     """Ingests loads. `one_moment`: held by what all workers do at one moment."""
 
-    def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits, own: ReadYourWrites,
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits,
+                 read_your_writes: ReadYourWrites,
                  numbering: AutoIncrement, pauses: Pauses, pending: PendingChanges, one_moment: asyncio.Lock):
-        self._links, self._program, self._groups, self._own = links, program, groups, own
+        self._links, self._program, self._groups, self._read_your_writes = links, program, groups, read_your_writes
         self._numbering, self._pauses, self._pending, self._one_moment = numbering, pauses, pending, one_moment
         self._tasks: set[asyncio.Future[Any]] = set()  # loads, which wait until no other change is under way
 
@@ -51,13 +52,14 @@ class BulkLoads:
             for r in checks:
                 if r.error is not None:
                     return r
-            outcome = await self._groups.begin({w: (body.of(w),) for w in workers}, patient=True, once=body.once)
+            outcome = await self._groups.begin({w: (body.of(w),) for w in workers}, patient=True,
+                                               idempotency_key=body.idempotency_key)
             results = outcome.all()
             wrong = next((r.error for r in results if r.error is not None), None)
             table = self._program.mirror.tables.get(body.table)
             if table is not None and wrong is None:
                 self._numbering.numbers.reached(table, body.auto_increment)
-        await self._own.catch_up({}, self._program.routes.depth, workers)
+        await self._read_your_writes.catch_up({}, self._program.routes.depth, workers)
         if table is not None:
             await self._numbering.look([table])
         return Done(0, sum(r.affected for r in results), wrong)

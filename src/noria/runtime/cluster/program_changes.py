@@ -36,7 +36,7 @@ from noria.runtime.cluster.mirror import ProgramMirror, yielding
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.pauses import ALL, Pauses, TableWrites
-from noria.runtime.routing.answers import together
+from noria.runtime.routing.answers import combined_replies
 from noria.runtime.transactions.unique import UniqueIndexCheck, compared
 from noria.runtime.transactions.writes import RoutedWrites, Send
 
@@ -64,7 +64,7 @@ class ProgramChanges:
         """Whether all rows of all workers fit the table's new definition."""
         if (away := await self._away.refusal(body)) is not None:
             return Done(0, error=away)
-        fits = together(body, await asyncio.gather(*(link.ask(body, retry) for link in self._links)))
+        fits = combined_replies(body, await asyncio.gather(*(link.ask(body, retry) for link in self._links)))
         return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
 
     async def restore(self, body: Migrate) -> Migrated:
@@ -96,7 +96,7 @@ class ProgramChanges:
     async def _is_idle(self, view: str) -> bool:
         """Whether the view is idle at all workers."""
         body = Inspect(0, "idle", view)
-        return bool(together(body, await asyncio.gather(*(link.ask(body, True) for link in self._links))).value)
+        return bool(combined_replies(body, await asyncio.gather(*(link.ask(body, True) for link in self._links))).value)
 
     async def _checked(self, body: Migrate) -> Migrated:
         """Make the change, unless several workers have equal values of an index that becomes UNIQUE."""

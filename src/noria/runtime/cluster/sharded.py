@@ -1,7 +1,7 @@
 """`ShardedLink`: one `Link` over the links of several workers (design/decisions.md, 7).
 
     a write      to the worker that has its rows; if several, as a group (`write_router.py`)
-    a read       to the worker that has its key (`reads.py`)
+    a read       to the worker that has its key (`scattered_reads.py`)
     a change of the program    at worker 0, whose catalog decides; then at all others (`program_changes.py`)
     a worker that starts       receives the program of the others (`starting.py`)
     questions    to all; their answers are combined (`routing/answers.py`)
@@ -27,10 +27,10 @@ from noria.dataflow.messages.packets import (
     Ingest,
     Inspect,
     Migrate,
-    Own,
     Packet,
     Query,
     Read,
+    SessionWrites,
     SetLimit,
     Snapshot,
     Write,
@@ -44,7 +44,7 @@ from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending import Background, PendingChanges
 from noria.runtime.cluster.program_changes import ProgramChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.cluster.reads import ScatteredReads
+from noria.runtime.cluster.scattered_reads import ScatteredReads
 from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
 from noria.runtime.link.changes import Change
@@ -54,9 +54,9 @@ from noria.runtime.link.pauses import Pauses, TableWrites
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.shard_link import Losses
 from noria.runtime.link.written import WrittenTables
-from noria.runtime.routing.answers import AT_LEADER, together
+from noria.runtime.routing.answers import AT_LEADER, combined_replies
 from noria.runtime.transactions.locked_statements import LockedStatements
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import RoutedWrites
 
@@ -72,8 +72,8 @@ class ShardedLink:
         self.routes = program.routes
         self.commit_order = order = CommitOrder()
         self._groups = groups = TwoPhaseCommits(links, epoch, order)
-        self._own = own = ReadYourWrites(links)
-        self._writes = writes = RoutedWrites(links, groups, own)
+        self._read_your_writes = read_your_writes = ReadYourWrites(links)
+        self._writes = writes = RoutedWrites(links, groups, read_your_writes)
         self._away = away = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
         self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
@@ -81,12 +81,12 @@ class ShardedLink:
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
         self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written, order)
         self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
-        self._starts = WorkerStarts(links, program, groups, numbering, own, background, self._welcome)
+        self._starts = WorkerStarts(links, program, groups, numbering, read_your_writes, background, self._welcome)
         self._reads = ScatteredReads(links, program)
-        self._loads = BulkLoads(links, program, groups, own, numbering, self._pauses, pending, one_moment)
-        self._snapshots = Snapshots(links, program, groups, own, one_moment)
-        exclusive = ExclusiveWrites(links, program, own, self._pauses, pending, PastPauses(self._begin, router.moved),
-                                    self.submit)
+        self._loads = BulkLoads(links, program, groups, read_your_writes, numbering, self._pauses, pending, one_moment)
+        self._snapshots = Snapshots(links, program, groups, read_your_writes, one_moment)
+        exclusive = ExclusiveWrites(links, program, read_your_writes, self._pauses, pending,
+                                    PastPauses(self._begin, router.moved), self.submit)
         self.unwritten, self.copied = exclusive.unwritten, exclusive.copied
         self.routed, self._locked = router.staged, LockedStatements(self, epoch)
         router.on_blocked = self._locked.begin
@@ -132,9 +132,9 @@ class ShardedLink:
         for link in self.links:
             await link.up()
 
-    def settled(self) -> bool:
+    def is_idle(self) -> bool:
         at_rest = not self._groups and not self._away and not self._program.changing.locked()
-        return at_rest and all(link.settled() for link in self.links)
+        return at_rest and all(link.is_idle() for link in self.links)
 
     # ------------------------------------------------------------ transactions
     @property
@@ -145,8 +145,8 @@ class ShardedLink:
         if (known := self._program.mirror.tables.get(table)) is not None:
             await self._numbering.look((known,))
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        return self._router.commit_staged(parts, once, scope)
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        return self._router.commit_staged(parts, idempotency_key, scope)
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         await self.commit_order.wait(scope)
@@ -214,7 +214,7 @@ class ShardedLink:
         """Within `on_hello` only: worker 0 restores the program, and the others copy it from there."""
         if isinstance(body, Migrate):
             return await self._changes.restore(body)
-        return together(body, await asyncio.gather(*(link.recover(body) for link in self.links)))
+        return combined_replies(body, await asyncio.gather(*(link.recover(body) for link in self.links)))
 
     # ------------------------------------------------------------ questions
     async def ask(self, body: Packet, retry: bool = False, lease: MemoryLease | None = None) -> Any:
@@ -233,12 +233,12 @@ class ShardedLink:
             return await self._away.builds(body)
         if isinstance(body, SetLimit):
             self._starts.limit = body
-        return together(body, await asyncio.gather(*(link.ask(body, retry) for link in self.links)))
+        return combined_replies(body, await asyncio.gather(*(link.ask(body, retry) for link in self.links)))
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
-        return self._own.has(worker, self.routes.depth_of(view), writes)
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
+        return self._read_your_writes.has(worker, self.routes.depth_of(view), writes)
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         depth = self.routes.depth_of(view) if view else self.routes.depth
         if depth and writes:
-            await self._own.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))
+            await self._read_your_writes.catch_up(writes, depth, range(self.workers) if worker is None else (worker,))

@@ -23,7 +23,7 @@ from noria.runtime.cluster.pending import Background
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import Change, WorkerUnavailable
 from noria.runtime.link.link import LinkState, OnHello
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 
 log = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ class WorkerStarts:
     the memory limit that was set last."""
 
     def __init__(self, links: Sequence[SomeLink], program: ProgramState, groups: TwoPhaseCommits,
-                 numbering: AutoIncrement, own: ReadYourWrites, background: Background, welcome: OnHello):
+                 numbering: AutoIncrement, read_your_writes: ReadYourWrites, background: Background, welcome: OnHello):
         self._links, self._program, self._groups, self._numbering = links, program, groups, numbering
-        self._own, self._background, self._welcome = own, background, welcome
+        self._read_your_writes, self._background, self._welcome = read_your_writes, background, welcome
         self.limit: SetLimit | None = None
         self._copying: set[asyncio.Future[None]] = set()  # done when a worker that copies a graph serves or is lost
         self._waiting: dict[int, Hello] = {}  # of workers that started while none serves
@@ -44,7 +44,7 @@ class WorkerStarts:
 
     async def appeared(self, worker: int, hello: Hello) -> None:
         """Prepare a worker that has sent a Hello. Returns when it may serve."""
-        self._own.lost(worker)
+        self._read_your_writes.lost(worker)
         while (donor := self._serving()) is None and self._copying:
             await asyncio.wait(self._copying)  # a worker that copies a lost worker's graph serves first
         if donor is not None:
@@ -97,7 +97,7 @@ class WorkerStarts:
             await link.replay(catalog_only)
             if program.under_way is not None and LEADER in program.under_way.done:
                 link.answer_migrations()
-        await self._groups.settle(hellos)
+        await self._groups.resolve_running(hellos)
         for hello in hellos:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:

@@ -53,11 +53,11 @@ class WriteRouter:
         (statement,) = body.statements
         future = self._renumbered(statement, future)
         try:
-            parts = self._placed(statement)
+            parts = self._route(statement)
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin(parts, body.once, body.wait_s)
+        inner, wrote = self._writes.begin(parts, body.idempotency_key, body.wait_s)
         self._begun((statement.table,), inner)
         self._pending.passes_on(inner, future, self._expecting(parts, statement.table, wrote),
                                 partial(self.on_blocked, body) if waits else None,
@@ -65,11 +65,11 @@ class WriteRouter:
 
     def _begin_together(self, body: Write, future: asyncio.Future[Any], waits: bool) -> None:
         try:
-            parts = [self._placed(s) for s in body.statements]
+            parts = [self._route(s) for s in body.statements]
         except SqlError as e:
             future.set_result(Wrote(0, (WriteResult(error=e),)))
             return
-        inner, wrote = self._writes.begin_together(parts, body.once)
+        inner, wrote = self._writes.begin_together(parts, body.idempotency_key)
         tables = {s.table for s in body.statements}
         self._begun(tables, inner)
         order = self._behind(parts, tables)
@@ -79,15 +79,15 @@ class WriteRouter:
 
     def staged(self, statement: Statement) -> RoutedWrite:
         """Route a transaction's statement."""
-        placed = self._placed(statement)
-        if placed.brings:
-            self._numbering.numbers.reached(self._program.mirror.tables[statement.table], placed.brings)
-        return placed
+        routed = self._route(statement)
+        if routed.brings:
+            self._numbering.numbers.reached(self._program.mirror.tables[statement.table], routed.brings)
+        return routed
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
         """Commit a transaction's parts. Returns the future of a `Wrote`. `scope`: where it has parts and locks."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), once)
+        inner, wrote = self._writes.begin(RoutedWrite(dict(parts)), idempotency_key)
         self._begun({t for part in parts.values() for t in part.tables}, inner)
         self._pending.passes_on(inner, future, wrote, order=partial(self._order.answer, scope))
         return future
@@ -110,10 +110,10 @@ class WriteRouter:
                                 order=partial(self._order.answer, Scope(parts.keys(), (first.table,))))
         return future
 
-    def _behind(self, placed: Sequence[RoutedWrite], tables: Collection[str]) -> Order:
+    def _behind(self, routed: Sequence[RoutedWrite], tables: Collection[str]) -> Order:
         """Delays the answer to these statements until those that they may have followed are visible."""
-        planned = any(p.moves or p.unique for p in placed)  # its plan decides at which workers
-        workers = range(len(self._links)) if planned else {w for p in placed for w in p.parts}
+        planned = any(p.moves or p.unique for p in routed)  # its plan decides at which workers
+        workers = range(len(self._links)) if planned else {w for p in routed for w in p.parts}
         return partial(self._order.answer, Scope(workers, tables))
 
     def _begun(self, tables: Collection[str], write: asyncio.Future[Any]) -> None:
@@ -122,7 +122,7 @@ class WriteRouter:
         for table in tables:
             self._writing.add(table, write)
 
-    def _placed(self, statement: Statement) -> RoutedWrite:
+    def _route(self, statement: Statement) -> RoutedWrite:
         self._turn += 1
         table = self._program.mirror.tables.get(statement.table)
         if table is None:

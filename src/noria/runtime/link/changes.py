@@ -103,11 +103,11 @@ class InFlightPacket:
             return
         if sum(count > 0 for count, _ in self.parts) < 2 or not isinstance(reply, Wrote):
             for _, future in self.parts:
-                _settle(future, reply)
+                _set_result(future, reply)
             return
         start = 0
         for count, future in self.parts:
-            _settle(future, Wrote(reply.seq, reply.results[start:start + count], reply.recipients))
+            _set_result(future, Wrote(reply.seq, reply.results[start:start + count], reply.recipients))
             start += count
 
     def _answer_each(self, reply: Wrote, body: Write, blocked: OnBlocked) -> None:
@@ -119,7 +119,7 @@ class InFlightPacket:
                 mine = body.statements[start:start + count]
                 blocked(replace(body, statements=mine, forget=(), wait_s=wait_s), future)
             else:
-                _settle(future, own if count else reply)
+                _set_result(future, own if count else reply)
             start += count
 
     def fail(self, error: Exception) -> None:
@@ -132,8 +132,9 @@ class ChangeQueue:
     """The queue of a link's changes: they commit in order of arrival. One packet is in flight, and one large
     write behind it.
 
-    `held`: the group that is prepared or about to be; only its decision may be sent. `passed`: so may writes of
-    other tables. `on_blocked`: runs a write that met a lock. `on_answer`: called when changes were answered.
+    `prepared_group`: the group that is prepared or about to be; only its decision may be sent. `others_may_pass`: so
+    may writes of other tables. `on_blocked`: runs a write that met a lock. `on_answer`: called when changes were
+    answered.
 
     `gated`: groups whose `Write` keeps its place, and delays everything behind it, until it is
     released. The future of a `ReservedPlace` is done when everything before it is answered.
@@ -141,36 +142,36 @@ class ChangeQueue:
 
     last_seq: int = 0
     waiting: deque[tuple[Change | ReservedPlace, asyncio.Future[Any]]] = field(default_factory=deque)
-    flying: deque[InFlightPacket] = field(default_factory=deque)
+    in_flight: deque[InFlightPacket] = field(default_factory=deque)
     groups: int = 0
     statements: int = 0
-    held: str = ""
-    passed: bool = False
+    prepared_group: str = ""
+    others_may_pass: bool = False
     gated: set[str] = field(default_factory=set)
     on_blocked: OnBlocked | None = None
     on_answer: Callable[[], None] | None = None
-    _held_tables: frozenset[str] = frozenset()
-    _held_checked: bool = False
+    _prepared_tables: frozenset[str] = frozenset()
+    _prepared_checks_reads: bool = False
     _careful: bool = False
 
     @property
-    def settled(self) -> bool:
-        return not self.waiting and not self.flying
+    def is_idle(self) -> bool:
+        return not self.waiting and not self.in_flight
 
     @property
     def sent(self) -> bool:
         """Whether a worker has an unanswered change."""
-        return any(f.sent for f in self.flying)
+        return any(f.sent for f in self.in_flight)
 
     def unanswered(self) -> Iterator[str]:
         """The tables of the changes that are not answered."""
-        for flight in self.flying:
+        for flight in self.in_flight:
             yield from tables_of_change(flight.body)
         for body, _ in self.waiting:
             if not isinstance(body, ReservedPlace):
                 yield from tables_of_change(body)
 
-    def put(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
+    def fill_place(self, group: str, body: Change | None, future: asyncio.Future[Any]) -> None:
         """Put a change in the group's place; None: remove the place."""
         place = next((n for n, (b, _) in enumerate(self.waiting) if isinstance(b, ReservedPlace) and b.group == group),
                      None)
@@ -187,8 +188,8 @@ class ChangeQueue:
     def next(self) -> InFlightPacket | None:
         """The packet to send now: first those that the last worker left unanswered, then waiting changes, merged.
         None if there is none or enough are in flight."""
-        flight = next((f for f in self.flying if not f.sent), None)
-        if self._careful and any(f.sent for f in self.flying):
+        flight = next((f for f in self.in_flight if not f.sent), None)
+        if self._careful and any(f.sent for f in self.in_flight):
             return None
         if flight is None:
             flight = self._begin_next()
@@ -197,21 +198,21 @@ class ChangeQueue:
         return flight
 
     def _begin_next(self) -> InFlightPacket | None:
-        if not self.waiting or len(self.flying) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
+        if not self.waiting or len(self.in_flight) >= (WRITES_IN_FLIGHT if _large(self.waiting[0][0]) else 1):
             return None
-        if self.held and not self._decision_first():
-            return self._begin_passing() if self.passed else None
+        if self.prepared_group and not self._decision_first():
+            return self._begin_passing() if self.others_may_pass else None
         if getattr(self.waiting[0][0], "group", None) in self.gated:
             return None
         first, future = self.waiting[0]
         if isinstance(first, ReservedPlace):
-            _settle(future, None)
+            _set_result(future, None)
             return None
         self.waiting.popleft()
-        self.held = ""
+        self.prepared_group = ""
         if isinstance(first, Prepare):
-            self.held, self.passed, self._held_tables = first.group, False, _tables(first)
-            self._held_checked = _checks_reads(first)
+            self.prepared_group, self.others_may_pass, self._prepared_tables = first.group, False, _tables(first)
+            self._prepared_checks_reads = _checks_reads(first)
         flight = self.begun(first, future)
         if isinstance(first, Write) and _shares(first):
             self._merge(flight, first)
@@ -219,7 +220,7 @@ class ChangeQueue:
 
     def _begin_passing(self) -> InFlightPacket | None:
         """The first write that shares no table with the prepared group or with changes waiting before it."""
-        tables = set(self._held_tables)
+        tables = set(self._prepared_tables)
         for n, (body, future) in enumerate(islice(self.waiting, _MOST_PASSED)):
             if not isinstance(body, Write | Prepare):
                 return None
@@ -237,12 +238,13 @@ class ChangeQueue:
         flight = InFlightPacket(self.last_seq, body, [(1, future)])
         if isinstance(body, Write):
             flight.waits.append(body.wait_s)
-        self.flying.append(flight)
+        self.in_flight.append(flight)
         return flight
 
     def _decision_first(self) -> bool:
-        """Move the decision of the held group, if it waits, to the front of the queue. Returns whether it does."""
-        decision = next((c for c in self.waiting if isinstance(c[0], Decide) and c[0].group == self.held), None)
+        """Move the decision of the prepared group, if it waits, to the front of the queue. Returns whether it does."""
+        group = self.prepared_group
+        decision = next((c for c in self.waiting if isinstance(c[0], Decide) and c[0].group == group), None)
         if decision is not None:
             self.waiting.remove(decision)
             self.waiting.appendleft(decision)
@@ -271,17 +273,17 @@ class ChangeQueue:
 
     def answered(self, seq: int, reply: Changed) -> bool:
         """Pass a reply to its callers. False for a second answer, which nobody waits for."""
-        flight = next((f for f in self.flying if f.seq == seq), None)
+        flight = next((f for f in self.in_flight if f.seq == seq), None)
         if flight is None:
             return False
-        self.flying.remove(flight)
-        self._careful = self._careful and any(not f.sent for f in self.flying)
+        self.in_flight.remove(flight)
+        self._careful = self._careful and any(not f.sent for f in self.in_flight)
         body = flight.body
         if isinstance(body, Write | Prepare | Decide) and isinstance(reply, Done):  # one of the two was unreadable
             statements = 1 if isinstance(body, Decide) else len(body.statements)
             reply = Wrote(seq, (WriteResult(error=reply.error),) * statements)
         if isinstance(body, (Prepare, Decide)) and isinstance(reply, Wrote) and any(r.error for r in reply.results):
-            self.held = body.group if isinstance(body, Decide) else ""  # its decision will be sent again
+            self.prepared_group = body.group if isinstance(body, Decide) else ""  # its decision will be sent again
         flight.answer(reply, None if isinstance(body, Write) and body.group else self.on_blocked)
         self._answered()
         return True
@@ -289,43 +291,44 @@ class ChangeQueue:
     def worker_died(self, why: str, at: int | None, blame: PoisonRequests) -> None:
         """Send the changes in flight again, except one that has ended POISON_DEATHS workers. `at`: the number of
         the request that the worker executed; None: unknown."""
-        sent = [f for f in self.flying if f.sent and (f.seq == at or at is None)]
+        sent = [f for f in self.in_flight if f.sent and (f.seq == at or at is None)]
         if len(sent) == 1:
             sent[0].deaths += 1
             if len(sent[0].parts) == 1:
                 blame.note(sent[0].body)
             if sent[0].deaths >= POISON_DEATHS:
-                self.flying.remove(sent[0])
-                if self.held == getattr(sent[0].body, "group", None):
-                    self.held = ""
+                self.in_flight.remove(sent[0])
+                if self.prepared_group == getattr(sent[0].body, "group", None):
+                    self.prepared_group = ""
                 sent[0].fail(WorkerUnavailable(
                     f"the worker ended {POISON_DEATHS} times while it applied this change (last: {why}), so it is "
                     "given up: read back whether it took effect"))
-        for flight in self.flying:
+        for flight in self.in_flight:
             flight.sent = False
         self._answered()
-        self._careful = bool(self.flying) and at is None
+        self._careful = bool(self.in_flight) and at is None
 
     def release(self, group: str) -> None:
         """Let the group's `Write` be sent; its prepared part no longer delays other changes."""
         self.gated.discard(group)
-        if self.held == group:
-            self.held = ""
+        if self.prepared_group == group:
+            self.prepared_group = ""
 
     def pass_by(self, group: str) -> None:
         """Let writes of other tables pass the prepared group, whose decision is delayed; but not one that has checked
         what it has read, which may be any table."""
-        self.passed = self.passed or (self.held == group and not self._held_checked)
+        if self.prepared_group == group and not self._prepared_checks_reads:
+            self.others_may_pass = True
 
     def withdraw(self, change: asyncio.Future[Any], sent: bool) -> None:
         """Drop a waiting change or, if `sent`, one that may have been prepared; its future raises `WorkerLost`."""
         for waiting in [w for w in self.waiting if w[1] is change]:
             self.waiting.remove(waiting)
             _fail(change, WorkerLost())
-        for flight in [f for f in self.flying if sent and [c for _, c in f.parts] == [change]]:
-            self.flying.remove(flight)
-            if self.held == getattr(flight.body, "group", None):
-                self.held = ""
+        for flight in [f for f in self.in_flight if sent and [c for _, c in f.parts] == [change]]:
+            self.in_flight.remove(flight)
+            if self.prepared_group == getattr(flight.body, "group", None):
+                self.prepared_group = ""
             _fail(change, WorkerLost(flight.deaths))
         self._answered()
 
@@ -338,14 +341,14 @@ class ChangeQueue:
                 _fail(change, interrupted())
                 self._answered()
                 return None
-        return next((f.seq for f in self.flying if [c for _, c in f.parts] == [change]), None)
+        return next((f.seq for f in self.in_flight if [c for _, c in f.parts] == [change]), None)
 
     def fail(self, error: Exception) -> None:
-        for flight in self.flying:
+        for flight in self.in_flight:
             flight.fail(error)
         for _, future in self.waiting:
             _fail(future, error)
-        self.flying.clear()
+        self.in_flight.clear()
         self.waiting.clear()
         self._answered()
 
@@ -398,11 +401,11 @@ class PendingReplies:
             if question is None:
                 return False
             self.blame.answered(question.body)
-            _settle(question.future, body)
+            _set_result(question.future, body)
             return True
         if isinstance(body, Migrated) and body.seq == 0:
             if self._recovery is not None:
-                _settle(self._recovery, body)
+                _set_result(self._recovery, body)
             return self._recovery is not None
         if isinstance(body, Done):
             return self.changes.answered(body.request, body)
@@ -446,7 +449,7 @@ class PendingReplies:
 
 def _shares(body: Write) -> bool:
     """Whether the write may share a packet with others."""
-    return not (body.group or body.once or body.forget)
+    return not (body.group or body.idempotency_key or body.forget)
 
 
 def _tables(body: Write | Prepare) -> frozenset[str]:
@@ -465,7 +468,7 @@ def _rows(statement: Statement) -> int:
     return len(statement.rows) if isinstance(statement, Insert) else 1
 
 
-def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+def _set_result(future: asyncio.Future[Any], reply: Any) -> None:
     if not future.done():  # a caller may have been cancelled
         future.set_result(reply)
 

@@ -88,8 +88,8 @@ class InProcessLink(ShardLink):
             raise WorkerUnavailable(f"the worker is {self.state.value}: {self.why}")
 
     # ------------------------------------------------------------ requests
-    def settled(self) -> bool:
-        return self.book.changes.settled
+    def is_idle(self) -> bool:
+        return self.book.changes.is_idle
 
     def submit(self, body: Change) -> asyncio.Future[Any]:
         return self._queue.submit(body)
@@ -154,7 +154,7 @@ class InProcessLink(ShardLink):
         self._arrived.append(Envelope(self.config.epoch, FRONT_END, seq, body))
         self._soon()
 
-    def heard(self, worker: int) -> int:
+    def frontier_of(self, worker: int) -> int:
         """The number of the last message of the other worker whose effects are visible here (see
         `worker/frontier.py`)."""
         return self.hosted.frontier()[worker]

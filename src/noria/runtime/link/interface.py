@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from noria.core.statements import Staged, Statement
-from noria.dataflow.messages.packets import Hello, Own, Packet
+from noria.dataflow.messages.packets import Hello, Packet, SessionWrites
 from noria.runtime.link.changes import Change
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.result_memory import MemoryLease
@@ -56,7 +56,7 @@ class Link(Protocol):
 
     async def up(self) -> None: ...
 
-    def settled(self) -> bool: ...
+    def is_idle(self) -> bool: ...
 
     def losses(self) -> Losses:
         """How often each worker was lost since the start, and why the last time."""
@@ -74,10 +74,10 @@ class Link(Protocol):
 
     async def request(self, body: Packet) -> Any: ...
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         """Whether the worker's part of the view has all effects of these writes."""
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Wait until the view's part on `worker` has all effects of these writes. Without `view`: any view. None:
         all workers."""
 
@@ -93,9 +93,9 @@ class Link(Protocol):
     async def learn_numbers(self, table: str) -> None:
         """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`. `scope`:
-        the workers and tables of its parts and locks."""
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `idempotency_key`: as in `Write`.
+        `scope`: the workers and tables of its parts and locks."""
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         """Wait until the commits are visible everywhere that a transaction without writes may have seen."""

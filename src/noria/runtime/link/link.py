@@ -83,7 +83,7 @@ class WorkerLink(ShardLink):
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
                  on_hello: OnHello | None = None, on_lost: Note | None = None, note: Note | None = None,
-                 doing: Path | None = None, heard: Callable[[int], int] = lambda worker: 0,
+                 doing: Path | None = None, frontier_of: Callable[[int], int] = lambda worker: 0,
                  clock: Callable[[], float] = time.monotonic, elsewhere: RemoteOwner | None = None):
         self.endpoint, self.epoch, self.worker = endpoint, epoch, worker
         self.on_hello, self.on_lost = on_hello, on_lost
@@ -92,7 +92,7 @@ class WorkerLink(ShardLink):
         self.hello: Hello | None = None
         self._note: Note = note or (lambda text: None)
         self._clock, self._lease_s = clock, lease_ms / 1000
-        self._doing, self._heart, self.heard = doing, FrontEndHeartbeat(epoch, FRONT_END), heard
+        self._doing, self._heart, self.frontier_of = doing, FrontEndHeartbeat(epoch, FRONT_END), frontier_of
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
         self.book = PendingReplies()
@@ -133,9 +133,9 @@ class WorkerLink(ShardLink):
     def losses(self) -> Losses:
         return {self.worker: (self.stats.losses, self._last_loss)}
 
-    def settled(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether every submitted change is answered."""
-        return self.book.changes.settled
+        return self.book.changes.is_idle
 
     # ------------------------------------------------------------ requests
     def submit(self, body: Change) -> asyncio.Future[Any]:

@@ -92,7 +92,7 @@ class LockedWrites:
             await self._notify(EndTransaction(0, name))
             return Wrote(0, tuple(results))
         tables = tuple(dict.fromkeys(t for s in body.statements for t in tables_written(s)))
-        wrote: Wrote = await self._submit(Write((Staged(name, 1, tables),), once=body.once))
+        wrote: Wrote = await self._submit(Write((Staged(name, 1, tables),), idempotency_key=body.idempotency_key))
         if (error := wrote.results[0].error) is None:
             return Wrote(wrote.seq, tuple(results), wrote.recipients)
         if error.code == LOCK_DEADLOCK.number:  # the staged rows are lost

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
-from noria.dataflow.messages.packets import Migrate, Migrated, Own, Packet, Write
+from noria.dataflow.messages.packets import Migrate, Migrated, Packet, SessionWrites, Write
 from noria.runtime.link.changes import (
     Change,
     InFlightPacket,
@@ -135,14 +135,14 @@ class ShardQueue:
         self._book.changes.on_answer = callback
 
     @property
-    def held(self) -> str:
+    def prepared_group(self) -> str:
         """The group that is prepared here and undecided."""
-        return self._book.changes.held
+        return self._book.changes.prepared_group
 
     async def replay(self, changed: Callable[[Change], Change]) -> None:
         """Within `on_hello` only: send again, before anything else, the changes that the last worker left
         unanswered."""
-        for flight in tuple(self._book.changes.flying):
+        for flight in tuple(self._book.changes.in_flight):
             flight.body = changed(flight.body)
             await self._at_once(flight)
 
@@ -193,14 +193,14 @@ class ShardQueue:
         self._book.changes.pass_by(group)
         self._owner.pump()
 
-    def hold(self, group: str) -> asyncio.Future[Any]:
-        """Reserve a place in the queue for `put`. The future is done when everything before it is answered."""
+    def reserve_place(self, group: str) -> asyncio.Future[Any]:
+        """Reserve a place in the queue for `fill_place`. The future is done when everything before it is answered."""
         return self._add(ReservedPlace(group))
 
-    def put(self, group: str, body: Change) -> asyncio.Future[Any]:
+    def fill_place(self, group: str, body: Change) -> asyncio.Future[Any]:
         """Put a change in the group's place."""
         future: asyncio.Future[Any] = self._owner.future()
-        self._book.changes.put(group, body, future)
+        self._book.changes.fill_place(group, body, future)
         self._owner.pump()
         return future
 
@@ -209,7 +209,7 @@ class ShardQueue:
 
     def release_place(self, group: str) -> None:
         """Remove the group's place."""
-        self._book.changes.put(group, None, self._owner.future())
+        self._book.changes.fill_place(group, None, self._owner.future())
         self._owner.pump()
 
     @asynccontextmanager
@@ -218,7 +218,7 @@ class ShardQueue:
         with self._pauses.of(table):
             place = f"unwritten {table}"
             try:
-                await self.hold(place)  # all before it was answered
+                await self.reserve_place(place)  # all before it was answered
             finally:
                 self.release_place(place)
             yield _QueueBypass(self._add)
@@ -241,8 +241,8 @@ class OnlyWorker:
     async def learn_numbers(self, table: str) -> None:
         """Nothing to learn: the worker itself assigns them."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        return self._link.submit(Write(tuple(parts.values()), once=once))
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        return self._link.submit(Write(tuple(parts.values()), idempotency_key=idempotency_key))
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         """Nothing to wait for: one worker shows a commit at once."""
@@ -250,10 +250,10 @@ class OnlyWorker:
     async def at_one_moment(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         await ask(self._link)
 
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         return True
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Nothing to do: there is no other worker."""
 
 
@@ -268,16 +268,16 @@ class ShardLink:
         self.replay, self.first, self.send_program_changes = queue.replay, queue.first, queue.send_program_changes
         self.answer_migrations, self.withdraw = queue.answer_migrations, queue.withdraw
         self.gate, self.release, self.pass_by = queue.gate, queue.release, queue.pass_by
-        self.hold, self.put, self.release_place = queue.hold, queue.put, queue.release_place
-        self.waits_as = queue.waits_as
+        self.reserve_place, self.fill_place = queue.reserve_place, queue.fill_place
+        self.release_place, self.waits_as = queue.release_place, queue.waits_as
         self.routed, self.learn_numbers, self.commit_staged = only.routed, only.learn_numbers, only.commit_staged
         self.at_one_moment, self.has, self.catch_up = only.at_one_moment, only.has, only.catch_up
         self.after_earlier_commits = only.after_earlier_commits
 
     @property
-    def held(self) -> str:
+    def prepared_group(self) -> str:
         """The group that is prepared here and undecided."""
-        return self._queue.held
+        return self._queue.prepared_group
 
     @property
     def staging_workers(self) -> Sequence[Self]:

@@ -1,4 +1,4 @@
-"""Combines the answers of several workers to one question. Pure. Call `together`."""
+"""Combines the answers of several workers to one question. Pure. Call `combined_replies`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noria.dataflow.messages.packets import Done, Evict, Inspect, Packet, QueryF
 from noria.dataflow.messages.rehearsal import NodePlan, Rehearsal, ViewPlan
 
 AT_LEADER = frozenset(("explain", "history", "graph plan"))  # all workers would say the same
-_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions")  # of a node
+_COUNTS = ("rows", "bytes", "saves", "rows_in", "rows_out", "ticks", "requested", "misses", "evictions")  # of a node
 _MOST = ("nodes", "views", "tick", "sweeps")  # counters that are equal at all workers
 
 
@@ -23,7 +23,7 @@ def as_one(body: Packet, values: Sequence[Any]) -> Any:
     return _inspected(body.what, values) if isinstance(body, Inspect) else values[0]
 
 
-def together(body: Packet, replies: Sequence[Done]) -> Done:
+def combined_replies(body: Packet, replies: Sequence[Done]) -> Done:
     """Combine replies; an error of any worker is the answer."""
     wrong = next((r for r in replies if r.error is not None), None)
     return wrong or replace(replies[0], value=as_one(body, [r.value for r in replies]))
@@ -36,7 +36,7 @@ def _inspected(what: str, values: Sequence[Any]) -> Any:
         return _foreseen(values)
     if what == "waits":
         return [f"worker {w}: {text}" for w, some in enumerate(values) for text in some]
-    if what == "once":
+    if what == "remembered names":
         return sorted({name for names in values for name in names})
     if what == "stats":
         return _stats(values)
@@ -53,7 +53,7 @@ def _inspected(what: str, values: Sequence[Any]) -> Any:
 
 def _foreseen(each: Sequence[QueryForecast]) -> QueryForecast:
     """The most expensive way of any worker, and the sum of rows."""
-    return QueryForecast(max((f.way for f in each), key=("once", "slices", "too much").index),
+    return QueryForecast(max((f.way for f in each), key=("one-shot", "slices", "too much").index),
                          sum(f.rows for f in each))
 
 

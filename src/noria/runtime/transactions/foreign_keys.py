@@ -58,8 +58,8 @@ class ForeignKeyChecks:
         if known is None:
             return None
         table = known.table
-        concerned = _Keys(table, [k for k in known.keys if _may_come(statement, table, k.columns)],
-                      [r for r in known.references if _may_go(statement, table, r[2])])
+        concerned = _Keys(table, [k for k in known.keys if _may_add(statement, table, k.columns)],
+                      [r for r in known.references if _may_remove(statement, table, r[2])])
         return concerned if concerned.keys or concerned.references else None
 
     async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, depth: int = 0
@@ -129,8 +129,8 @@ class ForeignKeyChecks:
         for n, columns in enumerate(sets):
             net: Counter[Key] = Counter()
             for each in answers:
-                net.update(each[n].came)
-                net.subtract(each[n].gone)
+                net.update(each[n].net_added)
+                net.subtract(each[n].net_removed)
             pairs = {old: new for each in answers for old, new in zip(each[n].old, each[n].new, strict=True)}
             removed = list(dict.fromkeys(k for each in answers for k in each[n].removed))
             changes[columns] = _Changes([k for k, c in net.items() if c < 0], [k for k, c in net.items() if c > 0],
@@ -246,12 +246,12 @@ def _keys_of(tables: Tables) -> dict[str, _Keys]:
     return {name: keys for name, keys in keys_of.items() if keys.keys or keys.references}
 
 
-def _may_come(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
+def _may_add(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
     """Whether the statement may add new values of the columns."""
     return isinstance(statement, Insert) or (isinstance(statement, Update) and _assigns(statement, table, columns))
 
 
-def _may_go(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
+def _may_remove(statement: Statement, table: TableDef, columns: Sequence[int]) -> bool:
     """Whether the statement may remove values of the columns."""
     if isinstance(statement, Insert) and statement.on_duplicate != "replace":
         return statement.on_duplicate == "update" and _assigns(statement, table, columns)

@@ -38,12 +38,12 @@ class GroupOutcome(NamedTuple):
 
 @dataclass(eq=False)
 class _GroupStatement:
-    """A waiting statement. `alone`: it had an error in a group, or may have ended a worker. `places`: its
+    """A waiting statement. `must_run_alone`: it had an error in a group, or may have ended a worker. `places`: its
     position among each worker's statements in the group under way."""
 
     parts: Mapping[int, Statement]
     done: asyncio.Future[GroupOutcome]
-    alone: bool = False
+    must_run_alone: bool = False
     cancelled: bool = False
     deaths: int = 0
     places: dict[int, int] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class GroupCommits:
         self._awaited_workers: dict[frozenset[int], asyncio.Task[None]] = {}  # done when all of these workers serve
 
     @staticmethod
-    def accepts(placed: RoutedWrite) -> bool:
+    def accepts(routed: RoutedWrite) -> bool:
         """Whether the statement is known to be short, and may share a group."""
-        return len(placed.parts) > 1 and placed.few and not (placed.moves or placed.unique)
+        return len(routed.parts) > 1 and routed.few and not (routed.moves or routed.unique)
 
     def add(self, parts: Mapping[int, Statement]) -> asyncio.Future[GroupOutcome]:
         """Queue a statement. If the future is cancelled before the statement begins, it is not done."""
@@ -181,14 +181,14 @@ class GroupCommits:
             return
         wrong = {one for one in batch if any(r.error is not None for r in outcome.of(one.places))} or set(batch)
         for one in wrong:
-            one.alone = True
+            one.must_run_alone = True
         self._again([*(one for one in batch if one not in wrong), *(one for one in batch if one in wrong)], 0)
 
     def _again(self, batch: Sequence[_GroupStatement], deaths: int) -> None:
         """Queue the statements again, except the cancelled ones."""
         for one in batch:
             one.deaths += deaths if len(batch) == 1 else 0
-            one.alone |= deaths > 0
+            one.must_run_alone |= deaths > 0
             if one.cancelled:
                 one.done.cancel()
             elif one.deaths >= POISON_DEATHS:
@@ -200,7 +200,9 @@ def _fits(one: _GroupStatement, batch: Sequence[_GroupStatement], rows: int) -> 
     """Whether the statement may join these, which have `rows` rows."""
     if not batch:
         return True
-    return not (one.alone or batch[0].alone) and len(batch) < GROUP_STATEMENTS and rows + one.rows <= GROUP_ROWS
+    if one.must_run_alone or batch[0].must_run_alone:
+        return False
+    return len(batch) < GROUP_STATEMENTS and rows + one.rows <= GROUP_ROWS
 
 
 class GroupMember(Protocol):

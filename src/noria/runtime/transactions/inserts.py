@@ -25,7 +25,7 @@ from noria.dataflow.messages.packets import Done, FindConflicts, Write, Wrote
 from noria.runtime.link.changes import WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import parts_of
-from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningLink, TwoPhaseCommits
 
 
 @dataclass(eq=False)
@@ -37,12 +37,12 @@ class _PendingInsert:
     or had an error in a group.
     """
 
-    placed: RoutedWrite
+    routed: RoutedWrite
     parts: dict[int, Insert]
     done: asyncio.Future[WriteResult | None]
     places: dict[int, int] = field(default_factory=dict)
 
-    def settle(self, result: WriteResult | None) -> None:
+    def finish(self, result: WriteResult | None) -> None:
         if not self.done.done():
             self.done.set_result(result)
 
@@ -54,22 +54,22 @@ class _PendingInsert:
 class Inserts:
     """The INSERTs that wait for a batch, and the batch under way."""
 
-    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits):
+    def __init__(self, links: Sequence[PlanningLink], groups: TwoPhaseCommits):
         self._links, self._groups = links, groups
         self._waiting: list[_PendingInsert] = []
         self._running: asyncio.Task[None] | None = None
         self._planning: asyncio.Task[list[_PendingInsert]] | None = None
 
     @staticmethod
-    def accepts(placed: RoutedWrite) -> bool:
+    def accepts(routed: RoutedWrite) -> bool:
         """Whether the owners alone can execute the INSERT once no other worker has its values."""
-        known = len(placed.parts) == 1 or placed.distinct
-        return placed.split_insert is not None and known and not (placed.moves or placed.assigns)
+        known = len(routed.parts) == 1 or routed.distinct
+        return routed.split_insert is not None and known and not (routed.moves or routed.assigns)
 
-    def add(self, placed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
+    def add(self, routed: RoutedWrite) -> asyncio.Future[WriteResult | None]:
         """Queue an INSERT. If the future is cancelled before it begins, it is not done."""
-        parts = {w: part for w, part in placed.parts.items() if isinstance(part, Insert)}
-        one = _PendingInsert(placed, parts, asyncio.get_running_loop().create_future())
+        parts = {w: part for w, part in routed.parts.items() if isinstance(part, Insert)}
+        one = _PendingInsert(routed, parts, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         if self._running is None:
             self._running = asyncio.ensure_future(self._run())
@@ -118,8 +118,8 @@ class Inserts:
             rows += sum(len(part.rows) for part in one.parts.values())
             if chosen and (rows > GROUP_ROWS or len(chosen) == GROUP_STATEMENTS):
                 break
-            if values.isdisjoint(one.placed.values):
-                values |= one.placed.values
+            if values.isdisjoint(one.routed.values):
+                values |= one.routed.values
                 chosen.append(one)
         left = set(chosen)
         self._waiting = [one for one in self._waiting if one not in left]
@@ -127,7 +127,7 @@ class Inserts:
 
     async def _insert(self, together: Sequence[_PendingInsert]) -> None:
         name = self._groups.name()
-        places = [link.hold(name) for link in self._links]
+        places = [link.reserve_place(name) for link in self._links]
         group: asyncio.Task[Outcome] | None = None
         writes: dict[asyncio.Future[Any], list[_PendingInsert]] = {}
         try:
@@ -149,7 +149,7 @@ class Inserts:
         for w, link in enumerate(self._links):
             mine = [one for one in free if w in one.parts]
             if mine:
-                writes[link.put(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
+                writes[link.fill_place(name, Write(tuple(one.parts[w] for one in mine), wait_s=SENDER_WAITS))] = mine
         return writes
 
     async def _wrote(self, writes: Mapping[asyncio.Future[Any], Sequence[_PendingInsert]]) -> None:
@@ -160,7 +160,7 @@ class Inserts:
                     one.fail(error)
                 else:
                     reply: Wrote = wrote.result()
-                    one.settle(reply.results[n])
+                    one.finish(reply.results[n])
 
     async def _decided(self, group: asyncio.Task[Outcome], free: Sequence[_PendingInsert]) -> None:
         """Report the outcome of INSERTs that have several owners each."""
@@ -172,11 +172,11 @@ class Inserts:
             outcome = Outcome(False, {})  # one of them may have ended a worker
         if outcome.done:
             for one in free:
-                one.settle(one.placed.result(outcome.of(one.places)))
+                one.finish(one.routed.result(outcome.of(one.places)))
             return
         wrong = {one for one in free if any(r.error is not None for r in outcome.of(one.places))} or set(free)
         for one in wrong:
-            one.settle(None)
+            one.finish(None)
         self._waiting[:0] = [one for one in free if one not in wrong]
 
     async def _planned(self, places: Sequence[asyncio.Future[Any]],
@@ -202,12 +202,12 @@ class Inserts:
                 for w, link in enumerate(self._links)]
         concerned = [(link, some) for link, some in each if some]
         replies: list[Done] = await asyncio.gather(*(
-            link.ask(FindConflicts(0, tuple((part, one.placed.spread) for one, part in some)), True) for link,
+            link.ask(FindConflicts(0, tuple((part, one.routed.spread) for one, part in some)), True) for link,
             some in concerned))
         for reply, (_, some) in zip(replies, concerned, strict=True):
             if reply.error is not None:
                 raise reply.error
             for conflict, (one, _) in zip(reply.value, some, strict=True):
                 if conflict:
-                    one.settle(WriteResult(error=conflict) if isinstance(conflict, SqlError) else None)
+                    one.finish(WriteResult(error=conflict) if isinstance(conflict, SqlError) else None)
         return [one for one in together if not one.done.done()]

@@ -83,7 +83,7 @@ class LockedStatements:
             raise
         finally:
             del self._names[future]
-        wrote = await self._coordinator.commit(transaction, body.once)
+        wrote = await self._coordinator.commit(transaction, body.idempotency_key)
         return replace(wrote, results=tuple(results))
 
     async def _again(self, body: Write) -> Wrote:

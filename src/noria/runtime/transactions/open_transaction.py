@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError
-from noria.core.statements import Staged, Statement
+from noria.core.statements import Staged, StagedPart, Statement
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.shard_link import StagingWorker
 from noria.runtime.link.written import WrittenTables
@@ -31,9 +31,9 @@ class Workers(Protocol):
     async def learn_numbers(self, table: str) -> None:
         """Learn the highest AUTO_INCREMENT values of the table from the workers."""
 
-    def commit_staged(self, parts: Mapping[int, Staged], once: str, scope: Scope) -> asyncio.Future[Any]:
-        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `once`: as in `Write`. `scope`:
-        the workers and tables of its parts and locks."""
+    def commit_staged(self, parts: Mapping[int, Staged], idempotency_key: str, scope: Scope) -> asyncio.Future[Any]:
+        """Commit the parts of a transaction as one. Returns the future of a `Wrote`. `idempotency_key`: as in `Write`.
+        `scope`: the workers and tables of its parts and locks."""
 
     async def after_earlier_commits(self, scope: Scope) -> None:
         """Wait until the commits are visible everywhere that a transaction without writes may have seen."""
@@ -82,6 +82,9 @@ class OpenTransaction:
     @property
     def scope(self) -> Scope:
         return Scope(self.done.keys(), self.locked)
+
+    def staged_part(self, worker: int) -> StagedPart:
+        return StagedPart(self.name, self.done.get(worker, 0))
 
     def mark(self) -> dict[int, int]:
         """What a savepoint remembers."""

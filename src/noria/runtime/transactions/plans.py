@@ -34,10 +34,10 @@ async def plan_statement(routed: RoutedWrite, workers: int, ask: AskAll) -> Stat
         rows = await conflicting_rows(routed, (w for w in others if w != first), ask)
         (effect,) = await ask({first: PredictEffect(0, statement, routed.spread, rows)})
     if routed.assigns:
-        came = tuple(row for (move,) in effect.parts.values() for row in move.came)
+        added = tuple(row for (move,) in effect.parts.values() for row in move.added)
         table, each = next(iter(parts.values())).table, effect.parts
-        await ask({w: CheckUnique(0, table, each[w][0].gone if w in each else (), came)
-                   for w in range(workers)} if came else {})
+        await ask({w: CheckUnique(0, table, each[w][0].removed if w in each else (), added)
+                   for w in range(workers)} if added else {})
     return effect
 
 
@@ -57,7 +57,7 @@ def _together(effects: Sequence[StatementEffect]) -> StatementEffect:
     parts: dict[int, tuple[Move]] = {}
     for w, (move,) in (item for f in effects for item in f.parts.items()):
         (had,) = parts.get(w, (Move(move.table, (), ()),))
-        parts[w] = (Move(move.table, had.gone + move.gone, had.came + move.came),)
+        parts[w] = (Move(move.table, had.removed + move.removed, had.added + move.added),)
     results = [f.result for f in effects]
     return StatementEffect(results[0]._replace(affected=sum(r.affected for r in results),
                                                matched=sum(r.matched for r in results)), parts)

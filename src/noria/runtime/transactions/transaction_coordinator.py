@@ -27,7 +27,7 @@ from typing import Any
 
 from noria.core.errors import SqlError, interrupted
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
-from noria.core.statements import Move, Part, Staged, Statement, StatementEffect, WriteResult, tables_written
+from noria.core.statements import Move, Staged, Statement, StatementEffect, WriteResult, tables_written
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.dataflow.messages.transaction_packets import (
@@ -98,7 +98,7 @@ class TransactionCoordinator:
         """Plan a statement. The transaction then has the locks that keep the plan valid."""
         async def ask(questions: Mapping[int, Planning]) -> list[Any]:
             replies, why = await self._replies(transaction, {
-                w: replace(q, within=Part(transaction.name, transaction.done.get(w, 0)))
+                w: replace(q, within=transaction.staged_part(w))
                 for w, q in questions.items()}, wait_s)
             errors = [r.error for r in replies.values() if r.error is not None]
             if errors or why is not None:
@@ -296,7 +296,8 @@ class TransactionCoordinator:
         return list(dict.fromkeys(mine[w][n] for w, some in zip(mine, refused, strict=True) for n in some))
 
     @asynccontextmanager
-    async def alone(self, tables: Sequence[str], wait_s: float, owner: Hashable = None) -> AsyncIterator[None]:
+    async def exclusive_access(self, tables: Sequence[str], wait_s: float,
+                               owner: Hashable = None) -> AsyncIterator[None]:
         """Wait until no transaction has changed or locked these tables, and keep others from it meanwhile. If no
         transaction is open now, nothing is kept: a transaction that begins meanwhile finds the tables as they are
         then. Raises SqlError 1205 after `wait_s`. `owner`: the session that does this."""
@@ -404,8 +405,8 @@ class TransactionCoordinator:
                       transaction.snapshot is not None and not latest)
 
     # ------------------------------------------------------------ ends
-    async def commit(self, transaction: OpenTransaction, once: str = "") -> Wrote:
-        """Commit the transaction. `once`: as in `Write`. Raises SqlError if it is rolled back instead, or
+    async def commit(self, transaction: OpenTransaction, idempotency_key: str = "") -> Wrote:
+        """Commit the transaction. `idempotency_key`: as in `Write`. Raises SqlError if it is rolled back instead, or
         WorkerUnavailable if that is unknown."""
         try:
             self._refuse_lost(transaction)
@@ -422,7 +423,7 @@ class TransactionCoordinator:
             return Wrote(0, (WriteResult(),))
         self.removals.update(transaction.removed)
         try:
-            wrote = await self._committed(self._workers.commit_staged(parts, once, transaction.scope))
+            wrote = await self._committed(self._workers.commit_staged(parts, idempotency_key, transaction.scope))
         except WorkerLost:
             self.end(transaction)
             raise SqlError(*LOCK_DEADLOCK, "A worker was lost before the commit: the transaction is rolled back; try "

@@ -36,14 +36,14 @@ AGAIN_S = 1.0  # between tries of a commit that a full disk prevents
 _DAMAGED = CRASHED_ON_USAGE.number  # a file that cannot be read: no other try helps
 
 
-class Participant(Protocol):
+class ParticipantLink(Protocol):
     """The operations of one worker's link that a group needs."""
 
     hello: Hello | None
     state: LinkState
 
     @property
-    def held(self) -> str: ...
+    def prepared_group(self) -> str: ...
 
     def gate(self, group: str) -> None: ...
 
@@ -53,9 +53,9 @@ class Participant(Protocol):
 
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
-    def hold(self, group: str) -> asyncio.Future[Any]: ...
+    def reserve_place(self, group: str) -> asyncio.Future[Any]: ...
 
-    def put(self, group: str, body: Change) -> asyncio.Future[Any]: ...
+    def fill_place(self, group: str, body: Change) -> asyncio.Future[Any]: ...
 
     def release_place(self, group: str) -> None: ...
 
@@ -68,8 +68,8 @@ class Participant(Protocol):
     async def first(self, body: Change) -> Any: ...
 
 
-class PlanningParticipant(Participant, Protocol):
-    """A `Participant` that also answers questions, for statements that are planned first."""
+class PlanningLink(ParticipantLink, Protocol):
+    """A `ParticipantLink` that also answers questions, for statements that are planned first."""
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
@@ -105,13 +105,13 @@ class TwoPhaseCommits:
     """All groups of a front end. `epoch`: of the front end; it makes the names of groups unique. `order`: receives each
     group whose coordinator may commit it."""
 
-    def __init__(self, links: Sequence[Participant], epoch: int, order: CommitOrder):
+    def __init__(self, links: Sequence[ParticipantLink], epoch: int, order: CommitOrder):
         self._links, self._epoch, self._order = links, epoch, order
         self._numbers = itertools.count(1)
         self._running: dict[asyncio.Task[Outcome], _Group] = {}
         self._committed: set[str] = set()  # decided, and not yet known to be done by all
         self._done: dict[int, list[str]] = {}  # by coordinator: decisions that nobody needs any more
-        self._settled: dict[tuple[str, int], Sequence[WriteResult]] = {}  # of running groups: done as workers came up
+        self._resolved: dict[tuple[str, int], Sequence[WriteResult]] = {}  # of running groups: done as workers came up
 
     def __bool__(self) -> bool:
         return bool(self._running)
@@ -130,22 +130,22 @@ class TwoPhaseCommits:
             for w in some:
                 await self._links[w].up()
 
-    def begin(self, parts: Mapping[int, tuple[Statement, ...]], held: str = "",
-              sent: dict[int, Recipients] | None = None, patient: bool = False, once: str = ""
+    def begin(self, parts: Mapping[int, tuple[Statement, ...]], reserved: str = "",
+              sent: dict[int, Recipients] | None = None, patient: bool = False, idempotency_key: str = ""
               ) -> asyncio.Task[Outcome]:
         """Begin a group. Its task raises `WorkerLost` if a worker is lost before the decision, unless it is `patient`.
 
-        `held`: the name of places already reserved for it in the workers' queues. `sent`: receives, for each
-        worker, the messages that its tick sent. `once`: a name to remember with the decision.
+        `reserved`: the name of places already reserved for it in the workers' queues. `sent`: receives, for each
+        worker, the messages that its tick sent. `idempotency_key`: a name to remember with the decision.
         """
-        name = held or self.name()
+        name = reserved or self.name()
         first, *others = sorted(parts)
 
         def submit(w: int, body: Change) -> asyncio.Future[Any]:
-            return self._links[w].put(name, body) if held else self._links[w].submit(body)
+            return self._links[w].fill_place(name, body) if reserved else self._links[w].submit(body)
 
         self._links[first].gate(name)
-        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), once)
+        write = Write(tuple(parts[first]), name, tuple(self._done.pop(first, ())), idempotency_key)
         decision = submit(first, write)
         prepares = {w: submit(w, Prepare(tuple(parts[w]), name, first)) for w in others}
         scope = Scope(parts.keys(), {t for some in parts.values() for s in some for t in tables_written(s)})
@@ -156,7 +156,7 @@ class TwoPhaseCommits:
 
     def _ended(self, task: asyncio.Task[Outcome]) -> None:
         name = self._running.pop(task).name
-        self._settled = {at: result for at, result in self._settled.items() if at[0] != name}
+        self._resolved = {at: result for at, result in self._resolved.items() if at[0] != name}
         if not task.cancelled():
             task.exception()  # retrieved, in case nobody awaits the task
 
@@ -221,9 +221,9 @@ class TwoPhaseCommits:
         A part that a damaged file prevents stays prepared; the worker's next start tries it again."""
         async def one(w: int) -> Sequence[WriteResult]:
             logged = False
-            while (name, w) not in self._settled:
+            while (name, w) not in self._resolved:
                 reply: Wrote = await self._links[w].submit(Decide(name, commit))
-                if (name, w) in self._settled:
+                if (name, w) in self._resolved:
                     break
                 if (error := _error(reply.results)) is None:
                     if sent is not None:
@@ -238,7 +238,7 @@ class TwoPhaseCommits:
                 await asyncio.sleep(AGAIN_S)
             if sent is not None:
                 sent[w] = None  # it did so before it had its graph (`InFlightPacket.early`)
-            return self._settled[name, w]
+            return self._resolved[name, w]
 
         return dict(zip(workers, await asyncio.gather(*map(one, workers)), strict=True))
 
@@ -257,10 +257,10 @@ class TwoPhaseCommits:
         cannot serve.
         """
         for name, coordinator in hello.prepared:
-            if self._links[hello.worker].held != name and (name, hello.worker) not in self._settled:
-                await self._settle(hello.worker, name, name in self._committed or name in decided(coordinator))
+            if self._links[hello.worker].prepared_group != name and (name, hello.worker) not in self._resolved:
+                await self._resolve_at(hello.worker, name, name in self._committed or name in decided(coordinator))
 
-    async def settle(self, hellos: Sequence[Hello]) -> None:
+    async def resolve_running(self, hellos: Sequence[Hello]) -> None:
         """Within the `on_hello` of all workers, of which none serves: decide the prepared groups under way.
 
         They cannot wait for their coordinator to serve: it waits until all workers have one catalog, and a worker
@@ -275,9 +275,9 @@ class TwoPhaseCommits:
             if not commit:
                 self._links[group.first].withdraw(group.decision, True)
             for w in prepared:
-                await self._settle(w, group.name, commit)
+                await self._resolve_at(w, group.name, commit)
 
-    async def _settle(self, worker: int, name: str, commit: bool) -> None:
+    async def _resolve_at(self, worker: int, name: str, commit: bool) -> None:
         """Decide one prepared group at one worker. SqlError if the worker cannot do it now."""
         link = self._links[worker]
         reply: Wrote = await link.first(Decide(name, commit))
@@ -290,7 +290,7 @@ class TwoPhaseCommits:
                 self._committed.add(name)  # the worker requests it again when it restarts alone
             log.warning("worker %d still cannot do what was decided: %s", worker, error)
         elif reply.results and any(g.name == name for g in self._running.values()):  # else it was done before this
-            self._settled[name, worker] = reply.results
+            self._resolved[name, worker] = reply.results
 
 
 def _committed(decision: asyncio.Future[Any]) -> bool:

@@ -25,7 +25,7 @@ from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
 from noria.runtime.link.changes import WorkerUnavailable
-from noria.runtime.transactions.two_phase_commit import PlanningParticipant
+from noria.runtime.transactions.two_phase_commit import PlanningLink
 
 _BYTES = 16  # of an entry's hash
 Still = Callable[[], AbstractAsyncContextManager[Any]]  # while it lasts nothing is written
@@ -35,7 +35,7 @@ Still = Callable[[], AbstractAsyncContextManager[Any]]  # while it lasts nothing
 class UniqueIndexCheck:
     """The future index of these columns of the table. Methods raise the SqlError that prevents it."""
 
-    links: Sequence[PlanningParticipant]
+    links: Sequence[PlanningLink]
     table: TableDef
     columns: tuple[int, ...]
 

@@ -33,9 +33,9 @@ from noria.runtime.link.changes import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
 from noria.runtime.transactions.inserts import Inserts
-from noria.runtime.transactions.own_writes import ReadYourWrites
 from noria.runtime.transactions.plans import plan_statement
-from noria.runtime.transactions.two_phase_commit import Outcome, PlanningParticipant, TwoPhaseCommits
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
+from noria.runtime.transactions.two_phase_commit import Outcome, PlanningLink, TwoPhaseCommits
 
 Send = Callable[[int, Change], asyncio.Future[Any]]  # a change to a worker
 
@@ -50,8 +50,8 @@ class PlannedOutcome(NamedTuple):
 class RoutedWrites:
     """The writes under way at several workers."""
 
-    def __init__(self, links: Sequence[PlanningParticipant], groups: TwoPhaseCommits, own: ReadYourWrites):
-        self._links, self._groups, self._own = links, groups, own
+    def __init__(self, links: Sequence[PlanningLink], groups: TwoPhaseCommits, read_your_writes: ReadYourWrites):
+        self._links, self._groups, self._read_your_writes = links, groups, read_your_writes
         self._inserts, self._batches = Inserts(links, groups), GroupCommits(groups, len(links))
         self._together: dict[asyncio.Task[Any], asyncio.Future[Any]] = {}  # by statement: the future of its batch
         self._places: dict[asyncio.Task[PlannedOutcome], tuple[str, Iterable[int]]] = {}
@@ -60,66 +60,67 @@ class RoutedWrites:
         self._apart: set[asyncio.Task[Any]] = set()  # statements that have no place, since a worker is away
         self._cancelled: WeakSet[asyncio.Task[Any]] = WeakSet()
 
-    def begin(self, placed: RoutedWrite, once: str = "", wait_s: float = LOCK_WAIT_S
+    def begin(self, routed: RoutedWrite, idempotency_key: str = "", wait_s: float = LOCK_WAIT_S
               ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin a statement. Returns its future, and a function that returns its result when that is done."""
-        parts = placed.parts
-        if placed.moves or placed.unique:
-            together = Inserts.accepts(placed) and not once
-            moving = self._begin_insert(placed) if together else self._begin_moving(placed, once)
-            return moving, lambda: self._moved(placed, moving)
+        parts = routed.parts
+        if routed.moves or routed.unique:
+            together = Inserts.accepts(routed) and not idempotency_key
+            moving = self._begin_insert(routed) if together else self._begin_moving(routed, idempotency_key)
+            return moving, lambda: self._moved(routed, moving)
         if len(parts) == 1:
             ((worker, part),) = parts.items()
-            one = self._links[worker].submit(Write((part,), once=once, wait_s=wait_s))
-            return one, lambda: self._wrote(placed, one.result().results, {worker: one.result().recipients})
-        if GroupCommits.accepts(placed) and not once:
-            batched = self._begin_in_batch(placed)
-            return batched, lambda: self._wrote(placed, *self._result_unless_cancelled(batched))
+            one = self._links[worker].submit(Write((part,), idempotency_key=idempotency_key, wait_s=wait_s))
+            return one, lambda: self._wrote(routed, one.result().results, {worker: one.result().recipients})
+        if GroupCommits.accepts(routed) and not idempotency_key:
+            batched = self._begin_in_batch(routed)
+            return batched, lambda: self._wrote(routed, *self._result_unless_cancelled(batched))
         sent: dict[int, Recipients] = {}
-        group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, once))
+        group = asyncio.ensure_future(self._run_group({w: (part,) for w, part in parts.items()}, sent, idempotency_key))
         group.add_done_callback(self._group_ended)
-        return group, lambda: self._wrote(placed, self._result_unless_cancelled(group), sent)
+        return group, lambda: self._wrote(routed, self._result_unless_cancelled(group), sent)
 
-    def _begin_in_batch(self, placed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
+    def _begin_in_batch(self, routed: RoutedWrite) -> asyncio.Task[GroupOutcome]:
         async def did() -> GroupOutcome:
             return await done
 
-        done = self._batches.add(placed.parts)
+        done = self._batches.add(routed.parts)
         task = asyncio.ensure_future(did())
         self._together[task] = done
         task.add_done_callback(self._together.pop)
         return task
 
-    def begin_together(self, placed: Sequence[RoutedWrite], once: str
+    def begin_together(self, routed: Sequence[RoutedWrite], idempotency_key: str
                        ) -> tuple[asyncio.Future[Any], Callable[[], Wrote]]:
         """Begin statements that are done all or not at all, in this order at each worker. None may move rows or
         add values that are UNIQUE among all workers."""
-        assert not any(p.moves or p.unique for p in placed), "these are planned first, one by one"
+        assert not any(p.moves or p.unique for p in routed), "these are planned first, one by one"
         parts: dict[int, tuple[Statement, ...]] = {}
-        for worker, part in ((w, part) for p in placed for w, part in p.parts.items()):
+        for worker, part in ((w, part) for p in routed for w, part in p.parts.items()):
             parts[worker] = (*parts.get(worker, ()), part)
         if len(parts) == 1:
             ((worker, own),) = parts.items()
-            one = self._links[worker].submit(Write(own, once=once))
+            one = self._links[worker].submit(Write(own, idempotency_key=idempotency_key))
             return one, lambda: self._together_wrote(one.result().results, {worker: one.result().recipients})
         sent: dict[int, Recipients] = {}
-        group = asyncio.ensure_future(self._run_group(parts, sent, once))
+        group = asyncio.ensure_future(self._run_group(parts, sent, idempotency_key))
         group.add_done_callback(self._group_ended)
         return group, lambda: self._together_wrote(self._result_unless_cancelled(group), sent)
 
     def _together_wrote(self, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
         wrong = next((r for r in results if r.error is not None), None)
-        return Wrote(0, (wrong or WriteResult(sum(r.affected for r in results)),), own=self._own.wrote(sent))
+        result = wrong or WriteResult(sum(r.affected for r in results))
+        return Wrote(0, (result,), session_writes=self._read_your_writes.wrote(sent))
 
-    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients], once: str
-                     ) -> list[WriteResult]:
+    async def _run_group(self, parts: Mapping[int, tuple[Statement, ...]], sent: dict[int, Recipients],
+                         idempotency_key: str) -> list[WriteResult]:
         """Run a group when all its workers are up; again if one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
         while True:
             await self._wait_for(parts, task)
             sent.clear()
-            group = self._groups.begin(parts, sent=sent, once=once)
+            group = self._groups.begin(parts, sent=sent, idempotency_key=idempotency_key)
             self._group_of[task] = group
             try:
                 return (await group).all()
@@ -153,12 +154,12 @@ class RoutedWrites:
             if worker in places and task in self._planning:
                 self._planning[task].cancel()
 
-    def _wrote(self, placed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
-        return Wrote(0, (placed.result(results),), own=self._own.wrote(sent))
+    def _wrote(self, routed: RoutedWrite, results: Sequence[WriteResult], sent: Mapping[int, Recipients]) -> Wrote:
+        return Wrote(0, (routed.result(results),), session_writes=self._read_your_writes.wrote(sent))
 
-    def _moved(self, placed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
+    def _moved(self, routed: RoutedWrite, task: asyncio.Task[PlannedOutcome]) -> Wrote:
         moved: PlannedOutcome = self._result_unless_cancelled(task)
-        return self._wrote(placed, [moved.result], dict.fromkeys(moved.workers))
+        return self._wrote(routed, [moved.result], dict.fromkeys(moved.workers))
 
     def give_up(self, task: asyncio.Task[Any]) -> None:
         """Cancel a statement, unless it is decided."""
@@ -191,7 +192,7 @@ class RoutedWrites:
                     self._release(name, places)
 
     def _put(self, name: str, worker: int, body: Change) -> asyncio.Future[Any]:
-        return self._links[worker].put(name, body)
+        return self._links[worker].fill_place(name, body)
 
     async def _reached(self, places: Mapping[int, asyncio.Future[Any]]) -> bool:
         """Wait until everything before the places is answered. False if a worker was lost first: nothing may wait
@@ -205,22 +206,22 @@ class RoutedWrites:
         return True
 
     # ------------------------------------------------------------ batched INSERTs
-    def _begin_insert(self, placed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
-        inserting = self._inserts.add(placed)
-        task = asyncio.ensure_future(self._insert(placed, inserting))
+    def _begin_insert(self, routed: RoutedWrite) -> asyncio.Task[PlannedOutcome]:
+        inserting = self._inserts.add(routed)
+        task = asyncio.ensure_future(self._insert(routed, inserting))
         self._together[task] = inserting
         task.add_done_callback(self._ended)
         return task
 
-    async def _insert(self, placed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> PlannedOutcome:
+    async def _insert(self, routed: RoutedWrite, inserting: asyncio.Future[WriteResult | None]) -> PlannedOutcome:
         result = await inserting
         if result is not None:
-            return PlannedOutcome(result, tuple(placed.parts))
-        return await self._move(placed)
+            return PlannedOutcome(result, tuple(routed.parts))
+        return await self._move(routed)
 
     # ------------------------------------------------------------ rows that move between workers
-    def _begin_moving(self, placed: RoutedWrite, once: str) -> asyncio.Task[PlannedOutcome]:
-        task = asyncio.ensure_future(self._move(placed, once))
+    def _begin_moving(self, routed: RoutedWrite, idempotency_key: str) -> asyncio.Task[PlannedOutcome]:
+        task = asyncio.ensure_future(self._move(routed, idempotency_key))
         task.add_done_callback(self._ended)
         return task
 
@@ -232,26 +233,26 @@ class RoutedWrites:
 
     def _reserve(self, workers: Iterable[int]) -> tuple[str, dict[int, asyncio.Future[Any]]]:
         name = self._groups.name()
-        return name, {w: self._links[w].hold(name) for w in workers}
+        return name, {w: self._links[w].reserve_place(name) for w in workers}
 
     def _release(self, name: str, workers: Iterable[int]) -> None:
         for w in workers:
             self._links[w].release_place(name)
 
-    async def _move(self, placed: RoutedWrite, once: str = "") -> PlannedOutcome:
+    async def _move(self, routed: RoutedWrite, idempotency_key: str = "") -> PlannedOutcome:
         """Plan a statement and execute it; both again if the plan concerns more workers or one is lost."""
         task, deaths = asyncio.current_task(), 0
         assert task is not None
-        concerned = frozenset(range(len(self._links)) if placed.unique else placed.parts)
+        concerned = frozenset(range(len(self._links)) if routed.unique else routed.parts)
         while True:
             await self._wait_for(concerned, task)
             self._places[task] = name, places = self._reserve(concerned)
             try:
-                plan = await self._planned(task, placed, places)
+                plan = await self._planned(task, routed, places)
                 if plan.parts.keys() <= places.keys():
                     del self._places[task]
                     self._release(name, places.keys() - plan.parts.keys())
-                    results = await self._do(task, name, plan.parts, once)
+                    results = await self._do(task, name, plan.parts, idempotency_key)
                     wrong = next((r for r in results if r.error is not None), None)
                     return PlannedOutcome(wrong or plan.result, tuple(plan.parts))
                 concerned |= plan.parts.keys()
@@ -264,13 +265,13 @@ class RoutedWrites:
             self._places.pop(task, None)
             self._release(name, places)
 
-    async def _planned(self, task: asyncio.Task[PlannedOutcome], placed: RoutedWrite,
+    async def _planned(self, task: asyncio.Task[PlannedOutcome], routed: RoutedWrite,
                        places: Mapping[int, asyncio.Future[Any]]
                        ) -> StatementEffect:
         """The plan, made when everything before the places is answered."""
         async def planned() -> StatementEffect:
             await asyncio.gather(*places.values())
-            return await plan_statement(placed, len(self._links), self._all)
+            return await plan_statement(routed, len(self._links), self._all)
 
         planning = self._planning[task] = asyncio.ensure_future(planned())
         try:
@@ -282,15 +283,16 @@ class RoutedWrites:
             raise WorkerLost
         return planning.result()
 
-    async def _do(self, task: asyncio.Task[PlannedOutcome], name: str, parts: Mapping[int, tuple[Move]], once: str
-                  ) -> Sequence[WriteResult]:
+    async def _do(self, task: asyncio.Task[PlannedOutcome], name: str, parts: Mapping[int, tuple[Move]],
+                  idempotency_key: str) -> Sequence[WriteResult]:
         if not parts:
             return ()
         if len(parts) == 1:
             ((worker, (part,)),) = parts.items()
-            wrote: Wrote = await self._links[worker].put(name, Write((part,), once=once, wait_s=SENDER_WAITS))
+            write = Write((part,), idempotency_key=idempotency_key, wait_s=SENDER_WAITS)
+            wrote: Wrote = await self._links[worker].fill_place(name, write)
             return wrote.results
-        self._group_of[task] = self._groups.begin(parts, name, once=once)
+        self._group_of[task] = self._groups.begin(parts, name, idempotency_key=idempotency_key)
         return (await self._group_of[task]).all()
 
     async def _all(self, questions: Mapping[int, Packet]) -> list[Any]:

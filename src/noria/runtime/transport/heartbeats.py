@@ -36,7 +36,7 @@ class WorkerHeartbeat:
 
     def __init__(self, connect: Callable[[], socket.socket], beat: bytes, clock: Callable[[], float]):
         self._connect, self._beat, self._clock = connect, beat, clock
-        self.heard_at = clock()
+        self.last_signal_at = clock()
         self._cancelled: OrderedDict[int, None] = OrderedDict()
         self._stop = False
         self._line: socket.socket | None = None
@@ -76,7 +76,7 @@ class WorkerHeartbeat:
             data = line.recv(65_536)
             if not data:
                 return False
-            self.heard_at = self._clock()
+            self.last_signal_at = self._clock()
             for item in reader.feed(data):
                 if isinstance(item, Signal) and item.kind is FrameKind.CANCEL:
                     self._cancelled[item.number] = None

@@ -21,7 +21,7 @@ from noria.state.memory.atomics import load_acquire, store_release
 
 
 def frontier_path(run_dir: Path, worker: int) -> Path:
-    return run_dir / f"worker-{worker}.heard"
+    return run_dir / f"worker-{worker}.frontier"
 
 
 class Frontier:
@@ -40,7 +40,7 @@ class Frontier:
 
 
 class FrontierReader:
-    """The front end's side: `heard(w)` is the number of the last message of worker w whose effects this worker
+    """The front end's side: `reader(w)` is the number of the last message of worker w whose effects this worker
     has; 0 if unknown."""
 
     def __init__(self, path: Path, workers: int):

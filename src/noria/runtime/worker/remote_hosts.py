@@ -1,7 +1,7 @@
 """Runs workers on other hosts than the server's: on each host, sockets in its run directory lead to the other hosts.
 
 `ServerTunnel` is the server's tunnel (`tunnel.py`), which is restarted when it ends. A worker that starts without the
-server's run directory creates its own, with a tunnel beside it (`placed`), and runs as usual. The views it
+server's run directory creates its own, with a tunnel beside it (`local_config`), and runs as usual. The views it
 publishes stay on its host, so the worker itself answers reads of its keys.
 
 Keeps true: views that an earlier life of the worker published on the server's host are removed before it serves
@@ -109,7 +109,7 @@ def forgotten(run_dir: Path, worker: int, workers: int) -> None:
 
 # ---------------------------------------------------------------- the worker
 @contextmanager
-def placed(config: WorkerConfig) -> Iterator[WorkerConfig]:
+def local_config(config: WorkerConfig) -> Iterator[WorkerConfig]:
     """Yield the worker's settings for the host it runs on. `StoreError` if it cannot run there."""
     if Path(wire.socket_path(config.endpoint)).is_socket():
         yield config

@@ -171,11 +171,12 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
         around = WorkerEnvironment(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
                                    line.watch.is_cancelled, note or _to_stderr, _half_of_memory(config.workers),
                                    time.thread_time_ns)
-        heard = Frontier(frontier_path(config.run_dir, config.worker), config.workers) if config.workers > 1 else None
+        frontier = Frontier(frontier_path(config.run_dir, config.worker),
+                            config.workers) if config.workers > 1 else None
         worker = open_worker(config, shard.incarnation, around)
         try:
             with line, _mesh(config, shard.incarnation, note or _to_stderr) as mesh:
-                end = WorkerLoop(config, worker, line, shard.fence, clock, mesh, heard).run()
+                end = WorkerLoop(config, worker, line, shard.fence, clock, mesh, frontier).run()
             if end == GOODBYE:
                 worker.keep()
             return end
@@ -315,7 +316,7 @@ class FrontEndConnection:
 
     def front_lives(self) -> bool:
         """Whether the front end's thread sent a sign of life within a lease, or the front end computes."""
-        silent_s = self._clock() - self.watch.heard_at
+        silent_s = self._clock() - self.watch.last_signal_at
         return silent_s <= self._config.lease_ms / 1000 or self.front.goes_on()
 
 
@@ -324,9 +325,9 @@ class WorkerLoop:
     ended."""
 
     def __init__(self, config: WorkerConfig, worker: HostedWorker, line: FrontEndConnection, fence: Fence, clock: Clock,
-                 mesh: Mesh | None = None, heard: Frontier | None = None):
+                 mesh: Mesh | None = None, frontier: Frontier | None = None):
         self._config, self._worker, self._line, self._fence, self._clock = config, worker, line, fence, clock
-        self._mesh, self._heard, self.end = mesh, heard, ""
+        self._mesh, self._frontier, self.end = mesh, frontier, ""
         if mesh is not None:
             line.watch_also(mesh)
 
@@ -338,7 +339,7 @@ class WorkerLoop:
 
     def begin(self) -> None:
         self._line.send([Envelope(self._config.epoch, self._config.worker, 0, self._worker.hello())])
-        self._heard_at, self._idle_due = self._clock(), 0.0
+        self._last_signal_at, self._idle_due = self._clock(), 0.0
         self.more = True  # work that can wait may be there
         self._wait_ms = IDLE_AFTER_MS  # for packets, before more of it is done
 
@@ -351,11 +352,11 @@ class WorkerLoop:
             self.end = "lease"
             return
         if front or others:
-            packets, heard = self._read() if front else ([], False)
+            packets, received = self._read() if front else ([], False)
             if others and self._mesh is not None:
                 packets = [*self._mesh.receive(), *packets]
-            if heard:
-                self._heard_at = self._clock()
+            if received:
+                self._last_signal_at = self._clock()
                 self._line.front.sign()
             if packets:
                 self._send(self._worker.handle(packets))
@@ -373,26 +374,26 @@ class WorkerLoop:
             self._idle_due = self._clock() + IDLE_DUE_S
 
     def _send(self, replies: Sequence[Envelope]) -> None:
-        if self._heard is not None:
-            self._heard(self._worker.frontier())
+        if self._frontier is not None:
+            self._frontier(self._worker.frontier())
         self._line.send(replies)
         if self._mesh is not None:
             self._mesh.send(self._worker.outgoing())
 
     def _lease_is_over(self) -> bool:
         """Whether the front end was silent for a lease without computing."""
-        self._heard_at = max(self._heard_at, self._line.watch.heard_at)
-        if self._clock() <= self._heard_at + self._config.lease_ms / 1000:
+        self._last_signal_at = max(self._last_signal_at, self._line.watch.last_signal_at)
+        if self._clock() <= self._last_signal_at + self._config.lease_ms / 1000:
             return False
         if not self._line.front.goes_on():
             return True
-        self._heard_at = self._clock()
+        self._last_signal_at = self._clock()
         return False
 
     def _read(self) -> tuple[list[Envelope], bool]:
         """The packets of this front end that have arrived, and whether it has sent anything."""
         packets: list[Envelope] = []
-        heard = False
+        received = False
         for item in self._line.receive():
             if isinstance(item, WireError):
                 _to_stderr(f"worker {self._config.worker} dropped a message: {item}")
@@ -402,12 +403,12 @@ class WorkerLoop:
                 _to_stderr(f"worker {self._config.worker} of epoch {self._config.epoch} refused a packet of "
                            f"epoch {item.epoch}")
                 continue
-            heard = True
+            received = True
             if isinstance(item, Envelope):
                 packets.append(item)
             elif item.kind is FrameKind.GOODBYE:
                 self.end = GOODBYE
-        return packets, heard
+        return packets, received
 
     def _refuse(self, unreadable: WireError) -> None:
         """Answer an unreadable request with an error. `FrontEndLost` if its number is unknown: then the

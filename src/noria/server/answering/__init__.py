@@ -4,7 +4,7 @@
     bounded_cache  a bounded cache by text
     keys        clients' values as keys
     result_finish  operations on the rows of a lookup
-    reads       lookups: shared memory, else one upquery for all clients that wait
+    view_lookups  shared memory, else one upquery for all clients that wait
     hits        lookups of known statements from shared memory only
     first_state_progress  the progress of views without a first state
     racing      the first of several answers

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -31,7 +31,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.dataflow.messages.packets import Done, Inspect, Own, Write, Wrote
+from noria.dataflow.messages.packets import Done, Inspect, SessionWrites, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
@@ -45,10 +45,10 @@ from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.racing import first_answer
-from noria.server.answering.reads import ManyRows, ViewLookups, first_of
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.result_finish import ResultFinish, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import CachedStatement, Statements, is_one_key
+from noria.server.answering.view_lookups import ManyRows, ViewLookups, first_of
 from noria.server.arrow import arrow_insert
 from noria.server.bulk.jobs import Bulk
 from noria.server.outcomes import ResultSet
@@ -105,7 +105,7 @@ class Executor:
         if view is None:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select), None, set_state)
-        if self.program.once(view) and (found := await self._once(select, view, set_state)) is not None:
+        if self.program.wants_one_shot(view) and (found := await self._one_shot(select, view, set_state)) is not None:
             return found
         named = self.program.readerless(view)
         set_state("making an ad-hoc view" if named is None else waits_for(named.name))
@@ -116,9 +116,9 @@ class Executor:
                 raise
             self.selects += 1
             return await self._by_spark(sql.as_batch(select, e.message), view, set_state)
-        return await _settled(self._look_up(reader, select, set_state))
+        return await _awaited(self._look_up(reader, select, set_state))
 
-    async def _once(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
+    async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = ResultFinish.of(view, select.origins)
         try:
@@ -132,7 +132,7 @@ class Executor:
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.adhoc_views.policy, self.program.version
         try:
-            result = await shape.result_of(*await self.reads.once(view, keys, nulls, between))
+            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, between))
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)
@@ -219,7 +219,7 @@ class Executor:
         return KnownSelect.of(compiled.number, compiled.version, compiled.command, reader, compiled.through,
                               compiled.plain, compiled.shape, route)
 
-    def has(self, view: str, worker: int, writes: Own) -> bool:
+    def has(self, view: str, worker: int, writes: SessionWrites) -> bool:
         """True if the view's shard on this worker has these writes."""
         return self._link.has(worker, view, writes)
 
@@ -315,7 +315,7 @@ class Executor:
             except SqlError as e:
                 if not is_redefined(e):
                     raise
-            await self.program.settled(attempt)
+            await self.program.wait_until_idle(attempt)
         raise view_changed(name)
 
     async def _looked_up(self, name: str, keys: pa.Table) -> pa.Table:
@@ -340,19 +340,20 @@ class Executor:
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
-            result = await _settled(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
+            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
 
     # ------------------------------------------------------------ writes
-    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), once: str = "",
+    def submit(self, statement: Insert | Update | Delete, offset: timedelta = timedelta(), idempotency_key: str = "",
                wait_s: float = LOCK_WAIT_S) -> asyncio.Future[Any]:
         """Begin a write and return its future, which is done once the write is durable and visible (`catch_up` waits
         for the other workers).  `result_of` returns its result.  offset: how far the session's clock is ahead of UTC.
-        once, wait_s: as in `packets.Write`."""
+        idempotency_key, wait_s: as in `packets.Write`."""
         self.writes += 1
-        return self._link.submit(Write((self.at_its_time(statement, offset),), once=once, wait_s=wait_s))
+        statements = (self.at_its_time(statement, offset),)
+        return self._link.submit(Write(statements, idempotency_key=idempotency_key, wait_s=wait_s))
 
     def is_by_key(self, compiled: CachedStatement, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
@@ -374,10 +375,10 @@ class Executor:
         done.set_result(wrote)
         return done
 
-    def submit_together(self, statements: Sequence[Insert | Delete], once: str) -> asyncio.Future[Any]:
+    def submit_together(self, statements: Sequence[Insert | Delete], idempotency_key: str) -> asyncio.Future[Any]:
         """Submit statements without clock functions as one commit, which applies all of them or none."""
         self.writes += len(statements)
-        return self._link.submit(Write(tuple(statements), once=once))
+        return self._link.submit(Write(tuple(statements), idempotency_key=idempotency_key))
 
     def give_up(self, write: asyncio.Future[Any]) -> None:
         """Cancel a write unless it is committed.  Its future has the outcome."""
@@ -392,12 +393,11 @@ class Executor:
             raise result.error
         return result
 
-    def written(self, done: asyncio.Future[Any]) -> Own:
+    def written(self, done: asyncio.Future[Any]) -> SessionWrites:
         """Return the writing workers, the numbers and the messages of a finished write, for `catch_up`."""
-        own: Own = done.result().own
-        return own
+        return cast(SessionWrites, done.result().session_writes)
 
-    def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: Own
+    def lacks(self, compiled: CachedStatement, values: Sequence[Any], writes: SessionWrites
               ) -> tuple[str, int | None] | None:
         """Return the view and the worker (None: several) that may lack these writes.  None if no worker lacks them.
         The view is "" if it is unknown which view answers."""
@@ -424,7 +424,7 @@ class Executor:
         """Return a function that describes the workers that were lost since this call or do not serve, and why."""
         return partial(absent.lost_workers_text, self._link, self._link.losses())
 
-    async def catch_up(self, writes: Own, view: str = "", worker: int | None = None) -> None:
+    async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""
         await self._link.catch_up(writes, view, worker)
 
@@ -494,5 +494,5 @@ def _to_nobody(state: str) -> None:
     """Report nothing: the process list does not show this lookup."""
 
 
-async def _settled(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
+async def _awaited(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:
     return answer if isinstance(answer, ResultSet) else await answer

@@ -39,8 +39,8 @@ class FollowerStatus:
     current: the last time (`time.monotonic`) at which the tables equalled the source; None: no report since the server
     started.
 
-    heard: the time of its last request.  requests: the number of its running requests.  loaded: the number of rows of
-    the first load so far.
+    last_request: the time of its last request.  requests: the number of its running requests.  loaded: the number of
+    rows of the first load so far.
     """
 
     source: str
@@ -53,12 +53,12 @@ class FollowerStatus:
     rows: int = 0
     error: str = ""
     loaded: int = 0
-    heard: float = 0.0
+    last_request: float = 0.0
     requests: int = 0
 
     def silent_s(self, now: float) -> float:
         """Return the seconds since its last request ended; 0 while one is running."""
-        return 0.0 if self.requests else now - self.heard
+        return 0.0 if self.requests else now - self.last_request
 
     def is_lost(self, now: float) -> bool:
         return self.state not in (WAITING, STOPPED) and self.silent_s(now) >= FOLLOW_LOST_S

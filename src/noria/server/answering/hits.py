@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of
-from noria.server.answering.reads import ViewLookups
 from noria.server.answering.result_finish import ResultFinish
+from noria.server.answering.view_lookups import ViewLookups
 from noria.server.outcomes import ResultSet
 from noria.sql.commands import Select, bound_select
 
@@ -75,7 +75,7 @@ class KeyLookup(NamedTuple):
         return ResultSet(self.shape.shown, self.shape.apply(chosen))
 
 
-def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: Own
+def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites
            ) -> KeyLookup | ResultSet | tuple[str, int] | None:
     """Return the lookup that answers the statement.  Return the answer itself if no row can have the key, None if the
     view was dropped, and (view, worker) if this worker may lack the session's own writes (`unseen`).  Raises SqlError
@@ -95,7 +95,7 @@ def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: Own
     return KeyLookup(reader, key, through, shape)
 
 
-def hit(reads: ViewLookups, link: Link, known: KnownSelect, values: Sequence[Any], keep: bool, unseen: Own
+def hit(reads: ViewLookups, link: Link, known: KnownSelect, values: Sequence[Any], keep: bool, unseen: SessionWrites
         ) -> ResultSet | tuple[str, int] | None:
     """Return the answer from shared memory.  Else return None, or (view, worker) as `wanted` does."""
     try:

@@ -26,7 +26,7 @@ from noria.server.answering.followed import Followed
 
 Tables = Mapping[str, bool]  # by name in small letters: for WRITE?
 Use = tuple[str, Hashable]  # a table, and the session that uses or locks it; None if that is unknown
-Alone = Callable[[Sequence[str], float], AbstractAsyncContextManager[None]]
+ExclusiveAccess = Callable[[Sequence[str], float], AbstractAsyncContextManager[None]]
 
 
 class TableLocks:
@@ -59,11 +59,12 @@ class TableLocks:
 
     # ------------------------------------------------------------ LOCK TABLES, UNLOCK TABLES
     async def lock(self, holder: Hashable, tables: Sequence[tuple[str, bool]], wait_s: float,
-                   uses: Callable[[Tables], Iterator[Use]], alone: Alone) -> None:
+                   uses: Callable[[Tables], Iterator[Use]], exclusive_access: ExclusiveAccess) -> None:
         """Replace the holder's locks by these, as (table, for WRITE?).  After a SqlError the holder has none.
 
-        uses: yields the tables that running statements use so that the locks must wait.  alone: waits for transactions
-        that have changed or locked the tables, and keeps others from it.  Raises SqlError 1205 after wait_s, and 1213.
+        uses: yields the tables that running statements use so that the locks must wait.  exclusive_access: waits for
+        transactions that have changed or locked the tables, and keeps others from it.  Raises SqlError 1205 after
+        wait_s, and 1213.
         """
         self.unlock(holder)
         wanted: dict[str, bool] = {}
@@ -84,7 +85,7 @@ class TableLocks:
                 await self.readers_know()
             while True:
                 await self._until(holder, Weight.DEFINITION, conflicts, late)
-                async with alone(sorted(wanted), max(late - loop.time(), 0.0)):
+                async with exclusive_access(sorted(wanted), max(late - loop.time(), 0.0)):
                     if next(conflicts(), None) is None:
                         self._held[holder] = wanted
                         self.granted += any(wanted.values())

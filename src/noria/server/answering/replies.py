@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.outcomes import LATEST, Entry
 
 
@@ -55,7 +55,7 @@ def _name(view: Hashable) -> str:
     return str(getattr(view, "name", ""))
 
 
-NOTHING: Own = {}
+NOTHING: SessionWrites = {}
 
 
 class ReplyCache:
@@ -93,8 +93,8 @@ class ReplyCache:
         """Forget the count of a dropped view."""
         self._past.pop(view, None)
 
-    def get(self, key: Hashable, unseen: Own = NOTHING, as_of: int = LATEST, views: Collection[str] | None = None
-            ) -> bytes | None:
+    def get(self, key: Hashable, unseen: SessionWrites = NOTHING, as_of: int = LATEST,
+            views: Collection[str] | None = None) -> bytes | None:
         """Return the kept reply, or None.  unseen: the session's own writes that some worker may lack.  as_of, views: a
         tick and the names of the views that may answer (`outcomes.Session`)."""
         kept = self._kept.get(key)

@@ -19,21 +19,22 @@ from noria.core.types import TableDef
 if TYPE_CHECKING:  # as in jobs.py
     from noria.spark.loading.merging import RowsReport
 
-Put = Callable[[Insert, str], Awaitable[int]]  # (rows, name as in `packets.Write.once`) -> rows affected
+Put = Callable[[Insert, str], Awaitable[int]]  # (rows, name as in `packets.Write.idempotency_key`) -> rows affected
 
 
 async def merged(table: TableDef, report: RowsReport, request: dict[str, Any], put: Put
                  ) -> AsyncIterator[dict[str, Any]]:
     """Write the rows and yield steps of progress.  The last step has the numbers of written, ignored and replaced rows.
     Raises SqlError if a statement fails; its text says how many rows before it are written."""
-    on, once = str(request["on_duplicate"]), str(request.get("once", ""))
+    on, idempotency_key = str(request["on_duplicate"]), str(request.get("once", ""))
     refuse_scattered(table, report.rows, on)
     columns = table.writable
     done = affected = 0
     for batch in _batches(report.files):
         done += batch.num_rows
         try:
-            affected += await put(Insert(table.name, columns, batch, on), once if done == report.rows else "")
+            affected += await put(Insert(table.name, columns, batch, on),
+                                  idempotency_key if done == report.rows else "")
         except SqlError as e:
             before = done - batch.num_rows
             raise SqlError(e.code, e.state, f"{e.message}; {before:,} rows before it are written: mend the files or "

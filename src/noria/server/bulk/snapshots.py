@@ -135,7 +135,7 @@ class Snapshots:
             await self._link.up()
             try:
                 await ahead(self._link)
-                fresh.requested, fresh.changes = True, self._link.stats.changes if self._link.settled() else None
+                fresh.requested, fresh.changes = True, self._link.stats.changes if self._link.is_idle() else None
                 self.taken += 1
                 reply: Done = await self._link.ask(Snapshot(0, str(fresh.path)))
                 return reply

@@ -33,7 +33,7 @@ from noria import __version__
 from noria.core.errors import SqlError
 from noria.core.errors.codes import SERVER_SHUTDOWN
 from noria.core.limits import FRONT_SILENT_S
-from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.packets import Envelope, SessionWrites
 from noria.runtime.link.link import Link
 from noria.runtime.transport import handshake, wire
 from noria.runtime.transport.handshake import (
@@ -128,7 +128,7 @@ class FarSession(RemoteSession):
         except SqlError as e:
             answer.set_exception(e)
             return
-        later.future.add_done_callback(lambda done: _settle(answer, partial(later.then, done)))
+        later.future.add_done_callback(lambda done: _set_outcome(answer, partial(later.then, done)))
 
     def _request(self, *arguments: Any) -> PendingOutcome[Any]:
         self._check()
@@ -352,7 +352,7 @@ class FarFront:
     def _forget(self, message: messages.Forget) -> None:
         self.replica.forget(message.view)
 
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         return None  # this host has no shared memory of the workers
 
     # ------------------------------------------------------------ counts
@@ -365,7 +365,7 @@ class FarFront:
                                         self.sessions.guard.taken()))
 
 
-def _settle(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
+def _set_outcome(answer: asyncio.Future[Any], result: Callable[[], Any]) -> None:
     if answer.done():
         return
     try:

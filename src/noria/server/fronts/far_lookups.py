@@ -19,7 +19,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import OFF_LOOP_ROWS
 from noria.plan.view import ViewDef
 from noria.runtime.link.read_batching import BatchQueue, BatchRows, KeyRows
-from noria.server.answering.reads import Key, ViewLookups
+from noria.server.answering.view_lookups import Key, ViewLookups
 from noria.server.fronts import messages
 from noria.server.rows import python_rows
 

@@ -81,7 +81,7 @@ class FrontEndLink(asyncio.Protocol):
 
     version: the program's version that it has processed.  process: its process, if it is on this host.
 
-    readers: the views that a far one may read, by name.  heard_at: the time of its last message.
+    readers: the views that a far one may read, by name.  last_message_at: the time of its last message.
     """
 
     def __init__(self, fronts: FrontEnds):
@@ -90,7 +90,7 @@ class FrontEndLink(asyncio.Protocol):
         self.number: int | None = None
         self.is_far = False
         self.readers: dict[str, ViewDef] = {}
-        self.heard_at = fronts.clock()
+        self.last_message_at = fronts.clock()
         self.private_bytes = 0
         self._stuck: asyncio.TimerHandle | None = None  # runs while the front end does not read
         self.process: Process | None = None
@@ -124,7 +124,7 @@ class FrontEndLink(asyncio.Protocol):
         self.process = wire.other_end(peer)
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self._fronts.clock()
+        self.last_message_at = self._fronts.clock()
         try:
             for item in self._reader.feed(data):
                 if not isinstance(item, Envelope):
@@ -150,7 +150,7 @@ class FrontEndLink(asyncio.Protocol):
         self._watch_reader()
 
     def resume_writing(self) -> None:
-        self.heard_at = self._fronts.clock()
+        self.last_message_at = self._fronts.clock()
         if self._stuck is not None:
             self._stuck.cancel()
             self._stuck = None
@@ -160,7 +160,7 @@ class FrontEndLink(asyncio.Protocol):
     @property
     def is_silent_for(self) -> float:
         """Seconds since its last message; 0 while the controller does not read from it."""
-        return 0.0 if self._stuck is not None else self._fronts.clock() - self.heard_at
+        return 0.0 if self._stuck is not None else self._fronts.clock() - self.last_message_at
 
     def _watch_reader(self) -> None:
         self._stuck = asyncio.get_running_loop().call_later(FRONT_UNREAD_S, self._reads,
@@ -283,7 +283,7 @@ class FrontEndLink(asyncio.Protocol):
         held = self.held[request.connection]
         if request.cleared:
             held.session.warnings = ()
-        reply = partial(self._settled, request, held)
+        reply = partial(self._send_outcome, request, held)
         try:
             answer = self._request_handlers[type(request)](held, request)
         except Exception as e:
@@ -297,7 +297,7 @@ class FrontEndLink(asyncio.Protocol):
         else:
             reply(lambda: answer)
 
-    def _settled(self, request: messages.ClientRequest, held: ClientSession, result: Callable[[], Any]) -> None:
+    def _send_outcome(self, request: messages.ClientRequest, held: ClientSession, result: Callable[[], Any]) -> None:
         """Send the session's answer, unless the client has disconnected."""
         try:
             answer = result()

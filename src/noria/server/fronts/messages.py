@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.hits import KnownSelect
 from noria.server.outcomes import Client
 from noria.sql.text.databases import HOME
@@ -107,7 +107,7 @@ class Reply:
     error: SqlError | None
     status: int
     keepable: bool
-    unseen: Own
+    unseen: SessionWrites
     taught: KnownSelect | None = None
     seen: tuple[str, int] | None = None
     namespace: str = ""

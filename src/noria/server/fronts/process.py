@@ -21,14 +21,14 @@ from typing import Any, cast
 import uvloop
 
 from noria.core.limits import OFF_LOOP_ROWS, READ_HOLD_MS
-from noria.dataflow.messages.packets import Envelope, Own
+from noria.dataflow.messages.packets import Envelope, SessionWrites
 from noria.runtime.link.link import Link
 from noria.runtime.transport import wire
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.resources import raise_open_files, use_arrow_without_pandas
 from noria.server.answering.hits import KnownSelect, hit
-from noria.server.answering.reads import ViewLookups
 from noria.server.answering.replies import ReplyCache
+from noria.server.answering.view_lookups import ViewLookups
 from noria.server.fronts import messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.remote import Lacks, RemoteSessions
@@ -124,9 +124,9 @@ class FrontEnd(asyncio.Protocol):
     # ------------------------------------------------------------ life
     def _begin(self, begin: messages.StartServing) -> None:
         logging.getLogger().setLevel(begin.log_level)
-        heard = [FrontierReader(frontier_path(Path(path).parent, w), len(begin.views))
+        frontiers = [FrontierReader(frontier_path(Path(path).parent, w), len(begin.views))
                  for w, path in enumerate(begin.views)]
-        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: heard[worker](writer),
+        self.replica = Replica(begin.version, len(begin.views), lambda worker, writer: frontiers[worker](writer),
                                begin.databases)
         self.link = cast(Link, NoLink(self.replica))
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
@@ -164,7 +164,7 @@ class FrontEnd(asyncio.Protocol):
             self._certificates.reload()
 
     # ------------------------------------------------------------ hits
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         return hit(self.reads, self.link, known, values, True, unseen)
 
     # ------------------------------------------------------------ the program

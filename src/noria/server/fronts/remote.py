@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from noria.core.types import Field
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.replies import ReplyCache
 from noria.server.fronts import messages
@@ -52,7 +52,7 @@ class Front(Protocol):
 
     def send(self, message: Any) -> None: ...
 
-    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: Own) -> ResultSet | Lacks:
+    def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         """Answer as `hits.hit` does."""
 
 
@@ -132,7 +132,7 @@ class RemoteSession:
 
     def _as_new(self) -> None:
         self.status, self._may_keep = AUTOCOMMIT, True
-        self.unseen: Own = {}
+        self.unseen: SessionWrites = {}
         self.hold(self._hold)
 
     def hold(self, wait: bool) -> None:
@@ -264,7 +264,7 @@ class RemoteSession:
         pending = self._pending_reply = asyncio.get_running_loop().create_future()
         self._learn = learn
         self._front.send(request)
-        return PendingOutcome(pending, partial(_settled, then))
+        return PendingOutcome(pending, partial(_outcome_of, then))
 
     def pull(self, ready: Callable[[bytes | None], None]) -> None:
         """Request the next chunk of the answer from the controller (`outcomes.Stream`)."""
@@ -299,7 +299,7 @@ class _RemoteStream:
         self.pull = lambda ready: None
 
 
-def _settled(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
+def _outcome_of(then: Callable[[messages.Reply], Any], done: Future[messages.Reply]) -> Any:
     reply = done.result()
     if reply.error is not None:
         raise reply.error

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakSet
 
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.routing.key_routing import KeyRoutes
-from noria.runtime.transactions.own_writes import has_heard
+from noria.runtime.transactions.read_your_writes import has_received
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.hits import KnownSelect
 from noria.sql.text.databases import HOME, namespace_of, unknown_database
@@ -22,13 +22,13 @@ class Replica:
 
     databases: their folded names; the first is that of clients that name none.
 
-    heard: returns, for a worker and a peer, the number of the peer's last message that the worker has processed
+    frontier: returns, for a worker and a peer, the number of the peer's last message that the worker has processed
     (`runtime/worker/frontier.py`).
     """
 
-    def __init__(self, version: int, workers: int, heard: Callable[[int, int], int] = lambda worker, writer: 0,
+    def __init__(self, version: int, workers: int, frontier: Callable[[int, int], int] = lambda worker, writer: 0,
                  databases: Sequence[str] = (HOME,)):
-        self.version, self.routes, self._heard = version, KeyRoutes(workers), heard
+        self.version, self.routes, self._frontier = version, KeyRoutes(workers), frontier
         self.databases = databases
         self._by_shape: BoundedCache[KnownSelect] = BoundedCache()
         self._of_reader: dict[str, WeakSet[KnownSelect]] = {}
@@ -73,16 +73,16 @@ class Replica:
         return namespace_of(database or self.databases[0])
 
     # ------------------------------------------------------------ a session's own writes
-    def has(self, worker: int, view: str, writes: Own) -> bool:
+    def has(self, worker: int, view: str, writes: SessionWrites) -> bool:
         """As `Link.has`: True only if the controller or the frontier has reported it."""
         depth = self.routes.depth_of(view)
         seen = self._seen.get((view, worker), {})
         return not depth or all(
             seen.get(w, 0) >= number
-            or (depth == 1 and (w == worker or has_heard(worker, messages, partial(self._heard, worker, w))))
+            or (depth == 1 and (w == worker or has_received(worker, messages, partial(self._frontier, worker, w))))
             for w, (number, messages) in writes.items())
 
-    def saw(self, view: str, worker: int, writes: Own) -> None:
+    def saw(self, view: str, worker: int, writes: SessionWrites) -> None:
         """Note that the view's shard on the worker has these writes."""
         seen = self._seen.setdefault((view, worker), {})
         for w, (number, _) in writes.items():

@@ -70,8 +70,8 @@ NODE_DESCRIPTIONS: dict[str, str] = {
     "rows": "rows of its state",
     "bytes": "memory of its state",
     "essential": "1 where the state is full, which is never evicted",
-    "asked_total": "keys that reads and pulls asked its partial state for",
-    "misses_total": "keys that were missing then",
+    "requested_total": "keys that reads and upqueries requested of its partial state",
+    "misses_total": "requested keys that were missing",
     "evictions_total": "keys evicted",
     "pull_depth": "the most states that one miss had to fill, each for the sake of the one below",
 }

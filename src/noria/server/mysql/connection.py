@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._unframer = codec.Unframer(min(limits.MYSQL_HANDSHAKE_BYTES, server.bounds.packet_bytes))
         self._pending: asyncio.Future[Any] | None = None
         self._full = False  # the client does not read its replies
-        self._heard = True  # the client sent bytes since the last `look`
+        self._client_sent = True  # the client sent bytes since the last `look`
         self._finishing = self._admitted = False
         self._bugs = itertools.count(1)
         self._timer: asyncio.TimerHandle | None = None
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
                 and not self._full and len(data) > 4
                 and int.from_bytes(data[:4], "little") == len(data) - 4 < codec.MAX_PAYLOAD):
             # Nearly every read is one complete command, numbered 0 (the header's fourth byte).
-            self._heard = True
+            self._client_sent = True
             try:
                 reply = conversation.command(data[4:])
             except Exception as bug:
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
             if conversation.closed:
                 self._hang_up()
             return
-        self._heard = True
+        self._client_sent = True
         self._received += len(data)
         self._unframer.feed(data)
         self._pump()
@@ -328,9 +328,9 @@ class Connection(asyncio.Protocol):
         if not asyncio.isfuture(awaitable):
             awaitable = asyncio.ensure_future(_awaited(awaitable))
         self._pending, self._waiting = awaitable, waiting
-        awaitable.add_done_callback(self._settled)
+        awaitable.add_done_callback(self._reply_ready)
 
-    def _settled(self, done: asyncio.Future[Any]) -> None:
+    def _reply_ready(self, done: asyncio.Future[Any]) -> None:
         self._pending, waiting = None, self._waiting
         if self._conversation.closed:
             if not done.cancelled() and done.exception() is not None:
@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
             return
         try:
             try:
-                reply = waiting.settle(done)
+                reply = waiting.encode(done)
             except SqlError as failure:
                 reply = waiting.refuse(failure)
         except (Exception, asyncio.CancelledError) as bug:
@@ -454,12 +454,12 @@ class Connection(asyncio.Protocol):
     def look(self) -> None:
         """Abort a client that has not logged in in time, or sent nothing since the last call.  It gets no error, which
         it would not read."""
-        if not self._admitted or not (self._heard or self._pending):
+        if not self._admitted or not (self._client_sent or self._pending):
             log.info("connection %d: %s", self._conversation.connection_id,
                      "silent for too long" if self._admitted else "no login in time")
             self.abort()
             return
-        self._heard = False
+        self._client_sent = False
         self._set_timer(self._server.bounds.idle_s, self.look)
 
 

@@ -10,7 +10,7 @@ packet that has no meaning in the current state ends the conversation with an er
 conversation as it was.
 
 The session runs the statements (`server/outcomes.py`).  If it answers at once, the reply is encoded at once, and kept
-if the result stands on a view's entry.  Otherwise `receive` returns `PendingReply`, and the caller must settle that
+if the result stands on a view's entry.  Otherwise `receive` returns `PendingReply`, and the caller must encode that
 before it passes another packet.
 
 A reply's bytes depend on the capability DEPRECATE_EOF, on text or binary rows and on the session's status.  So all
@@ -72,11 +72,11 @@ class ConversationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReply:
-    """A reply that is not known yet.  Once `awaitable` is done, `settle` encodes the reply.  If that raises SqlError,
+    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply.  If that raises SqlError,
     `refuse` encodes the error."""
 
     awaitable: Awaitable[Any]
-    settle: Callable[[Future[Any]], bytes | Stream]
+    encode: Callable[[Future[Any]], bytes | Stream]
     refuse: Callable[[SqlError], bytes]
 
 

@@ -9,7 +9,7 @@
     counting     affected rows
     inspect/     SHOW, DESCRIBE, EXPLAIN, information_schema
     context      the state that the next three share
-    reads        SELECTs that may wait
+    session_reads  SELECTs that may wait
     writes       INSERT, UPDATE, DELETE
     definitions  CREATE, ALTER, DROP
     session      one client's session: turns each statement into an outcome

@@ -1,4 +1,4 @@
-"""The state of a session that its reads, writes and definitions share (`reads`, `writes`, `definitions`)."""
+"""The state of a session that its reads, writes and definitions share (`session_reads`, `writes`, `definitions`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from noria.core.errors import SqlError
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client, Warning_
 from noria.server.sessions.locked_tables import LockedTables
@@ -40,7 +40,7 @@ class SessionContext(Protocol):
     last_insert_id: int
     row_count: int
     offset: timedelta
-    unseen: Own
+    unseen: SessionWrites
     text: str
 
     def set_status(self) -> None:
@@ -49,7 +49,7 @@ class SessionContext(Protocol):
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS."""
 
-    async def commit(self, once: str = "") -> None:
+    async def commit(self, idempotency_key: str = "") -> None:
         """Commit the transaction."""
 
     def collect_own_writes(self) -> None:

@@ -43,7 +43,8 @@ class LockedTables:
     async def lock(self, command: sql.LockTables, wait_s: float) -> None:
         """Lock the tables, and those below views.  Raises SqlError 1205."""
         self._running.set_state("Waiting for table metadata lock")
-        await self._locks.lock(self._holder, list(self._with_tables(command)), wait_s, self._uses, self.alone)
+        await self._locks.lock(self._holder, list(self._with_tables(command)), wait_s, self._uses,
+                               self.exclusive_access)
 
     def _with_tables(self, command: sql.LockTables) -> Iterable[tuple[str, bool]]:
         program = self._executor.program
@@ -53,20 +54,20 @@ class LockedTables:
                 if program.table(name) is None and (view := program.view(name)) is not None:
                     yield from ((table, write) for table in tables_of(view.plan))
 
-    def alone(self, tables: Sequence[str], wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Wait until no transaction has changed or locked the tables (`TransactionCoordinator.alone`)."""
-        return self._service.coordinator.alone(tables, wait_s, self._holder)
+    def exclusive_access(self, tables: Sequence[str], wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Wait until no transaction has changed or locked the tables (`TransactionCoordinator.exclusive_access`)."""
+        return self._service.coordinator.exclusive_access(tables, wait_s, self._holder)
 
     async def enter_exclusive(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:
-        """Enter `alone` when the transactions have ended, too, that have read the tables by now.  While only these are
-        waited for, others may write."""
+        """Enter `exclusive_access` when the transactions have ended, too, that have read the tables by now.  While only
+        these are waited for, others may write."""
         loop = asyncio.get_running_loop()
         late, readers = loop.time() + wait_s, self._locks.readers(self._holder, tables)
-        await stack.enter_async_context(self.alone(tables, wait_s))
+        await stack.enter_async_context(self.exclusive_access(tables, wait_s))
         if any(self._locks.still_reads(*one) for one in readers.items()):
             await stack.aclose()
             await self._locks.unread(self._holder, readers, max(late - loop.time(), 0.0))
-            await stack.enter_async_context(self.alone(tables, max(late - loop.time(), 0.0)))
+            await stack.enter_async_context(self.exclusive_access(tables, max(late - loop.time(), 0.0)))
 
     def _uses(self, wanted: Tables) -> Iterator[Use]:
         """The tables that running statements write, or read although they are to be locked for WRITE."""

@@ -4,7 +4,7 @@
       └──parsed──► command ─────────┴─► rows at once │ a write's future │ a slower answer, which can be stopped
 
 This module has the session's state, finds out what a text means, and answers SELECTs that shared memory has.  What may
-wait is in modules of their own: `reads`, `writes` and `definitions`.
+wait is in modules of their own: `session_reads`, `writes` and `definitions`.
 
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
@@ -30,9 +30,9 @@ from noria.core.errors.codes import (
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
-from noria.runtime.transactions.own_writes import together
+from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering import zones
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import CachedStatement
@@ -56,7 +56,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import definitions, reads, writes
+from noria.server.sessions import definitions, session_reads, writes
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -108,7 +108,7 @@ class Session:
         self.row_count = -1
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
-        self.unseen: Own = {}  # its writes whose effects some worker may lack
+        self.unseen: SessionWrites = {}  # its writes whose effects some worker may lack
         self._locks.unlock(self.connection_id)
         self.set_status()
 
@@ -177,7 +177,7 @@ class Session:
 
     async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""
-        await reads.wait_for_own_writes(self)
+        await session_reads.wait_for_own_writes(self)
 
     def count_found(self, found_rows: bool) -> None:
         """Decide whether found but unchanged rows count as affected from now on (`Client.found_rows`)."""
@@ -231,7 +231,8 @@ class Session:
             plain = compiled.direct and not self.offset and not self.locked.matter
             if plain and (self.transaction.unchecked or not self.transaction.reads_apart(compiled)):
                 lacks = self.executor.lacks(compiled, values, self.unseen) if self.unseen else None
-                answer = reads.select_after_own(self, compiled, values, *lacks) if lacks is not None else (
+                answer = session_reads.select_after_own_writes(self, compiled, values,
+                                                               *lacks) if lacks is not None else (
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
@@ -239,15 +240,15 @@ class Session:
                     return answer
                 if self.transaction.unchecked:
                     assert compiled.view is not None, "a SELECT that is answered directly has a view"
-                    first = reads.in_time(self, answer, compiled.view)
+                    first = session_reads.in_time(self, answer, compiled.view)
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
-                    first = reads.within(self, compiled, values)
+                    first = session_reads.within(self, compiled, values)
             elif plain:
                 if (found := self._as_of(compiled, values)) is not None:
                     return found
-                first = reads.within(self, compiled, values)
+                first = session_reads.within(self, compiled, values)
             else:
                 command = compiled.bind(values)
                 if isinstance(command, sql.Transaction) and self.transaction.begin_at_once(command):
@@ -331,7 +332,7 @@ class Session:
                     self.noted(e)
                     if not is_redefined(e):
                         raise
-                await self.executor.program.settled(attempt)
+                await self.executor.program.wait_until_idle(attempt)
         finally:
             self.running.unlimited()
         if outcome is None:
@@ -353,9 +354,9 @@ class Session:
 
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
-            return await reads.limited(self, reads.select(self, command))
+            return await session_reads.limited(self, session_reads.select(self, command))
         if isinstance(command, sql.LockingSelect):
-            return await reads.limited(self, reads.select_locking(self, command))
+            return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):
             return await writes.run(self, command)
         if isinstance(command, _DEFINITIONS):
@@ -367,7 +368,8 @@ class Session:
             await self._outcome(self._now(inner) if isinstance(inner, sql.ClockDependent) else inner)
             return Ok()
         if isinstance(command, sql.Information):
-            return await reads.limited(self, information.answer(command, self.executor.program.catalog, self.user))
+            return await session_reads.limited(self,
+                                               information.answer(command, self.executor.program.catalog, self.user))
         if isinstance(command, sql.Kill):
             self._processes.kill(command.number, command.connection)
             return Ok()
@@ -376,7 +378,7 @@ class Session:
         if isinstance(command, sql.Explain):
             if isinstance(command.command, sql.ClockDependent):
                 command = replace(command, command=self._now(command.command))
-            return await reads.limited(self, self._explainer.explain(command, self._set_state))
+            return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             await self._transact(command)
             return Ok()
@@ -436,17 +438,17 @@ class Session:
         if command.release:
             self._processes.hang_up(self.connection_id)
 
-    async def commit(self, once: str = "") -> None:
-        """Commit the transaction.  once: as in `Write`."""
+    async def commit(self, idempotency_key: str = "") -> None:
+        """Commit the transaction.  idempotency_key: as in `Write`."""
         try:
-            await self.transaction.commit(once)
+            await self.transaction.commit(idempotency_key)
         finally:
             self.collect_own_writes()
 
     def collect_own_writes(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
         if own := self.transaction.written:
-            self.unseen, self.transaction.written = together(self.unseen, own), {}
+            self.unseen, self.transaction.written = merged_writes(self.unseen, own), {}
         self.set_status()
 
     async def _lock(self, command: sql.LockTables) -> Ok:

@@ -21,7 +21,7 @@ from noria.core.errors.codes import (
     SP_DOES_NOT_EXIST,
 )
 from noria.core.statements import Delete, Insert, Update, WriteResult
-from noria.dataflow.messages.packets import Own, Wrote
+from noria.dataflow.messages.packets import SessionWrites, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import EARLIEST, ResultSet
@@ -42,7 +42,7 @@ class SessionTransaction:
         self.open = False
         self.next_read_only: bool | None = None
         self.next_isolation: str | None = None
-        self.written: Own = {}  # what the last commit wrote
+        self.written: SessionWrites = {}  # what the last commit wrote
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -180,17 +180,17 @@ class SessionTransaction:
         for later in names[at + back :]:
             del self._savepoints[later]
 
-    async def commit(self, once: str = "") -> None:
-        """Commit, if anything is to be committed, and leave the transaction.  once: as in `Write`.  Raises SqlError
-        1213 if it was rolled back instead."""
+    async def commit(self, idempotency_key: str = "") -> None:
+        """Commit, if anything is to be committed, and leave the transaction.  idempotency_key: as in `Write`.  Raises
+        SqlError 1213 if it was rolled back instead."""
         parts = self._parts
         self._leave()
         if parts is not None:
             try:
-                wrote: Wrote = await self._service.coordinator.commit(parts, once)
+                wrote: Wrote = await self._service.coordinator.commit(parts, idempotency_key)
             except SqlError as e:
                 raise NotCommitted(e.code, e.state, e.message) from None
-            self.written = wrote.own
+            self.written = wrote.session_writes
 
     def abandon(self) -> None:
         """Roll back: forget what the transaction has done, and leave it.  Nothing waits for the workers."""
@@ -239,7 +239,7 @@ class SessionTransaction:
         """As `write` and `write_alone`, for an UPDATE or DELETE that scans a large table."""
         wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
         if not self.active:
-            result, self.written = await self._service.alone(command, offset, wait_s, self._owner, True)
+            result, self.written = await self._service.write_alone(command, offset, wait_s, self._owner, True)
             return result
         try:
             return await self._service.stage_in_parts(self._its_parts(), command, offset, wait_s, checks)
@@ -252,7 +252,7 @@ class SessionTransaction:
 
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
-        result, self.written = await self._service.alone(command, offset,
+        result, self.written = await self._service.write_alone(command, offset,
                                                          float(self._variables["innodb_lock_wait_timeout"]),
                                                          self._owner)
         return result

@@ -24,11 +24,11 @@ from noria.core.expressions.key_condition import with_keys
 from noria.core.limits import DENSE_KEYS, LOCK_WAIT_S
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
-from noria.dataflow.messages.packets import Own
+from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.lookups import Range
 from noria.plan.mir import Base, Filter, Project, tables_of
 from noria.plan.optimizer import optimize
-from noria.plan.reads import rows_of_lookup, rows_read
+from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.routing.write_routing import Key
@@ -108,32 +108,32 @@ class TransactionService:
             raise
         return WriteResult(affected, matched=matched)
 
-    async def alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int,
-                    in_parts: bool = False) -> tuple[WriteResult, Own]:
+    async def write_alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int,
+                          in_parts: bool = False) -> tuple[WriteResult, SessionWrites]:
         """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
         the session's number.  in_parts: as `stage_in_parts` does.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for tries in range(ALONE_TRIES):
-            own = self.coordinator.begin(owner=owner)
+            single = self.coordinator.begin(owner=owner)
             try:
                 if in_parts and not isinstance(statement, Insert):
-                    result = await self.stage_in_parts(own, statement, offset, wait_s, True)
+                    result = await self.stage_in_parts(single, statement, offset, wait_s, True)
                 else:
-                    result = await self.stage(own, statement, offset, wait_s, True)
-                return result, (await self.coordinator.commit(own)).own
+                    result = await self.stage(single, statement, offset, wait_s, True)
+                return result, (await self.coordinator.commit(single)).session_writes
             except SqlError as e:
                 if e.code != LOCK_DEADLOCK.number or tries == ALONE_TRIES - 1:
                     raise
             finally:
-                self.coordinator.end(own)
+                self.coordinator.end(single)
         raise AssertionError("the last try returns or raises")
 
     async def over(self, table: TableDef) -> None:
         """Wait until the transactions have ended that have changed or locked the table or a parent of it."""
         names = {table.name, *(key.parent for key in table.foreign_keys)}
-        async with self.coordinator.alone(sorted(names), LOCK_WAIT_S):
+        async with self.coordinator.exclusive_access(sorted(names), LOCK_WAIT_S):
             pass
 
     def tables(self, view: ViewDef) -> frozenset[str]:
@@ -279,7 +279,7 @@ class TransactionService:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
         within = self.coordinator.within(transaction, tables, latest)
         try:
-            return await shape.result_of(*await self._reads.once(view, keys, nulls, between, within))
+            return await shape.result_of(*await self._reads.one_shot(view, keys, nulls, between, within))
         except SqlError as e:
             if e.code == LOCK_DEADLOCK.number:
                 self.coordinator.end(transaction)

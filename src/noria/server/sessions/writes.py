@@ -11,7 +11,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
-from noria.runtime.transactions.own_writes import together
+from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering.zeros import refuse_zero
 from noria.server.outcomes import Ok, Outcome, PendingOutcome
 from noria.server.sessions.context import SessionContext
@@ -81,7 +81,7 @@ def written(session: SessionContext, command: Insert | Update | Delete, done: as
     except SqlError as e:
         raise session.noted(e) from None
     if own := session.executor.written(done):
-        session.unseen = together(session.unseen, own)
+        session.unseen = merged_writes(session.unseen, own)
     return _applied(session, command, result)
 
 

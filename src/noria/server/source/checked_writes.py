@@ -46,25 +46,26 @@ class CheckedWrites:
                         raise
             yield
 
-    async def write(self, statement: Insert | Delete, once: str) -> int:
-        """Run a statement, and return the number of affected rows.  once: as in `Write`, if any row is affected.
+    async def write(self, statement: Insert | Delete, idempotency_key: str) -> int:
+        """Run a statement, and return the number of affected rows.  idempotency_key: as in `Write`, if any row is
+        affected.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for left in reversed(range(ALONE_TRIES)):
             try:
-                return await self._written(statement, once)
+                return await self._written(statement, idempotency_key)
             except SqlError as e:
                 if e.code != LOCK_DEADLOCK.number or not left:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _written(self, statement: Insert | Delete, once: str) -> int:
+    async def _written(self, statement: Insert | Delete, idempotency_key: str) -> int:
         what = "DELETE FROM" if isinstance(statement, Delete) else "INSERT INTO"
         with closing(self._session()) as session:
             await complete(session, "BEGIN", ())
             done = await session.run_made(lambda: statement, f"{what} {statement.table}")
             assert isinstance(done, Ok)
-            await session.commit(once)
+            await session.commit(idempotency_key)
             await session.wait_for_own_writes()
             return done.affected

@@ -2,8 +2,8 @@
 
 A follower is a process of its own.  Its *record* here names the source, the start and the tables.  It sends the net
 changes of some transactions, and the *position* in the source's binlog behind them, a number that grows.  The commit of
-the rows also stores the position (`packets.Write.once`).  So a restarted follower continues behind the last commit, and
-a repeated request does nothing.  The store has the record and the position as names:
+the rows also stores the position (`packets.Write.idempotency_key`).  So a restarted follower continues behind the last
+commit, and a repeated request does nothing.  The store has the record and the position as names:
 
     follow:{record}        followed:NAME/POSITION
 
@@ -69,7 +69,7 @@ class Followers:
             await self._find(name, follow)
 
     async def _names(self, prefix: str) -> list[str]:
-        found: list[str] = await self._executor.ask(Inspect(0, "once", prefix))
+        found: list[str] = await self._executor.ask(Inspect(0, "remembered names", prefix))
         return found
 
     async def _find(self, name: str, follow: _Follow) -> None:
@@ -91,7 +91,7 @@ class Followers:
             if record is None:
                 return {"record": None, "at": 0}
             follow = await self._made(name, record)
-        with self._heard(name):
+        with self._request_of(name):
             async with follow.turn:
                 follow.run = run
                 if follow.unsure:
@@ -107,7 +107,7 @@ class Followers:
         follow = self._follows[name] = _Follow(record, _kept(record))
         self._followed.follow(name, record["source"], record["tables"])
         try:
-            await self._link.change(Write((), once=follow.kept))
+            await self._link.change(Write((), idempotency_key=follow.kept))
         except BaseException:
             self._followed.release(name)
             del self._follows[name]
@@ -126,7 +126,7 @@ class Followers:
     async def note(self, name: str, run: str, record: dict[str, Any]) -> None:
         """Replace the follower's record."""
         follow = self._of(name, run)
-        with self._heard(name):
+        with self._request_of(name):
             await self._noted(name, follow, record)
 
     async def _noted(self, name: str, follow: _Follow, record: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class Followers:
             self._check_new(t for t in record["tables"] if t not in follow.record["tables"])
             record = {**record, "n": int(follow.record["n"]) + 1}
             before, kept = follow.kept, _kept(record)
-            await self._link.change(Write((), once=kept, forget=(before,)))
+            await self._link.change(Write((), idempotency_key=kept, forget=(before,)))
             follow.record, follow.kept = record, kept
             self._followed.follow(name, record["source"], record["tables"])
 
@@ -165,7 +165,7 @@ class Followers:
     async def run(self, name: str, run: str, statement: str) -> None:
         """Run a statement on a followed table (CREATE, TRUNCATE) as its follower."""
         follow = self._of(name, run)
-        with self._heard(name), written_by(name):
+        with self._request_of(name), written_by(name):
             async with follow.turn:
                 await self._run(statement)
 
@@ -175,7 +175,7 @@ class Followers:
         Position 0: the transaction continues in the next request.  Returns False if they were applied before.
         """
         follow = self._of(name, run)
-        with self._heard(name):
+        with self._request_of(name):
             return await self._in_turn(name, run, follow, position, changes)
 
     async def _in_turn(self, name: str, run: str, follow: _Follow, position: int,
@@ -187,8 +187,8 @@ class Followers:
             if position and position <= follow.at:
                 return False
             statements = [s for change in changes for s in self._statements(*change)]
-            once = f"{POSITION}{name}/{position}"  # also for 0: a name makes the statements all or nothing
-            await self._committed(follow, statements, once)
+            idempotency_key = f"{POSITION}{name}/{position}"  # also for 0: a name makes the statements all or nothing
+            await self._committed(follow, statements, idempotency_key)
             if len(follow.passed) >= FOLLOW_FORGET:
                 await self._link.change(Write((), forget=tuple(follow.passed)))
                 follow.passed = []
@@ -204,13 +204,13 @@ class Followers:
         return [self._writes.statement(definition, batch, on)
                 for batch in rows.combine_chunks().to_batches(max_chunksize=most_rows(definition, on))]
 
-    async def _committed(self, follow: _Follow, statements: Sequence[Insert | Delete], once: str) -> None:
+    async def _committed(self, follow: _Follow, statements: Sequence[Insert | Delete], idempotency_key: str) -> None:
         if not statements:
             follow.unsure = True
-            await self._link.change(Write((), once=once))
+            await self._link.change(Write((), idempotency_key=idempotency_key))
             follow.unsure = False
             return
-        done = self._executor.submit_together(statements, once)
+        done = self._executor.submit_together(statements, idempotency_key)
         try:
             await asyncio.wait((done,))
             self._executor.result_of(done)
@@ -229,7 +229,7 @@ class Followers:
         first load since the last report.
         """
         self._of(name, run)
-        with self._heard(name) as status:
+        with self._request_of(name) as status:
             if progress.get("state", status.state) == STOPPED != status.state:
                 why = f": {progress['error']}" if progress.get("error") else ""
                 log.info("following %s: the follower stopped%s", status.source, why)
@@ -242,7 +242,7 @@ class Followers:
             return status.loaded
 
     @contextmanager
-    def _heard(self, name: str) -> Iterator[FollowerStatus]:
+    def _request_of(self, name: str) -> Iterator[FollowerStatus]:
         """Count a request of the follower as running within this context."""
         status, follow = self._followed.statuses[name], self._follows[name]
         status.requests += 1
@@ -250,7 +250,7 @@ class Followers:
             yield status
         finally:
             status.requests -= 1
-            status.heard = self._followed.now()
+            status.last_request = self._followed.now()
             if follow.watch is None:
                 follow.watch = asyncio.get_running_loop().call_later(FOLLOW_LOST_S, self._look, name, follow)
 
@@ -275,7 +275,7 @@ class Followers:
 
 async def records(executor: Executor) -> list[dict[str, Any]]:
     """Return the latest record of each follower in the store.  From now on, only the followers write their tables."""
-    names: list[str] = await executor.ask(Inspect(0, "once", RECORD))
+    names: list[str] = await executor.ask(Inspect(0, "remembered names", RECORD))
     latest = {r["name"]: r for r in sorted(map(_record, names), key=lambda r: int(r["n"]))}
     for name, record in latest.items():
         executor.locks.followed.follow(name, record["source"], record["tables"])

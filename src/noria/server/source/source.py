@@ -10,7 +10,7 @@ from noria.server.bulk.jobs import Bulk
 from noria.server.source.checked_writes import CheckedWrites
 from noria.server.source.exports import Exports
 from noria.server.source.follows import Followers
-from noria.server.source.reads import SnapshotReads
+from noria.server.source.snapshot_reads import SnapshotReads
 from noria.server.source.source_planner import ServerSourcePlanner
 from noria.server.source.writes import Run, StagedWrites
 

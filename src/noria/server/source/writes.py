@@ -5,8 +5,8 @@
     drop      remove the parts of a write
 
 If a task runs twice, `commit` names the parts of one run only.  A write has a scope and a number: those of a stream are
-its query and its batch.  The commit of the rows also stores the scope's last number (`packets.Write.once`).  So a
-commit does nothing if it is repeated, because its answer was lost or Spark began the batch again.
+its query and its batch.  The commit of the rows also stores the scope's last number (`packets.Write.idempotency_key`).
+So a commit does nothing if it is repeated, because its answer was lost or Spark began the batch again.
 
 Plain INSERTs are one commit: a statement or, for many rows, a load.  Writes that replace, update, ignore or delete rows
 by their key run in pieces, and the last piece stores the number.  Repeated from the start, they have the same result.
@@ -192,7 +192,7 @@ class StagedWrites:
             left -= batch.num_rows
             await self._write(self.statement(table, batch, on), name if not left else "")
         if not rows:
-            await self._link.change(Write((), once=name))
+            await self._link.change(Write((), idempotency_key=name))
         return {"rows": rows, "rejected": 0}
 
     async def _loaded(self, table: TableDef, files: list[str], max_rejects: int, name: str) -> dict[str, Any]:
@@ -202,7 +202,7 @@ class StagedWrites:
         async for step in self._bulk.load(request):
             last = step
         if not last["rows"]:
-            await self._link.change(Write((), once=name))
+            await self._link.change(Write((), idempotency_key=name))
         return {"rows": last["rows"], "rejected": last["rejected"], "examples": list(last["examples"])}
 
     def statement(self, table: TableDef, rows: pa.RecordBatch, on: str) -> Insert | Delete:
@@ -240,22 +240,24 @@ class StagedWrites:
         assert isinstance(command, Delete)
         return command
 
-    async def _write(self, statement: Insert | Delete, once: str) -> int:
+    async def _write(self, statement: Insert | Delete, idempotency_key: str) -> int:
         """Run a statement and return the number of affected rows."""
         await self._executor.locks.admit(None, (statement.table,), True, LOCK_WAIT_S)
         if self._checked is not None and self._executor.program.foreign_keys.concern(statement.table):
-            return await self._written_checked(self._checked, statement, once)
+            return await self._written_checked(self._checked, statement, idempotency_key)
         self._executor.program.foreign_keys.refuse_unchecked(statement.table)
-        done = self._executor.submit(statement, once=once)
+        done = self._executor.submit(statement, idempotency_key=idempotency_key)
         await asyncio.wait((done,))
         result = self._executor.result_of(done)
         await self._executor.catch_up(self._executor.written(done))
         return result.affected
 
-    async def _written_checked(self, checked: CheckedWrites, statement: Insert | Delete, once: str) -> int:
-        affected = await checked.write(statement, once)
-        if once and not affected and once not in await self._executor.ask(Inspect(0, "once", once)):
-            await self._link.change(Write((), once=once))
+    async def _written_checked(self, checked: CheckedWrites, statement: Insert | Delete, idempotency_key: str) -> int:
+        affected = await checked.write(statement, idempotency_key)
+        if not idempotency_key or affected:
+            return affected
+        if idempotency_key not in await self._executor.ask(Inspect(0, "remembered names", idempotency_key)):
+            await self._link.change(Write((), idempotency_key=idempotency_key))
         return affected
 
     # ------------------------------------------------------------ loads
@@ -289,12 +291,12 @@ class StagedWrites:
     # ------------------------------------------------------------ committed writes
     async def _done(self, scope: str) -> list[str]:
         """Return the names of the scope's committed writes (`once:SCOPE/NUMBER`)."""
-        found: list[str] = await self._executor.ask(Inspect(0, "once", f"{ONCE}{scope}/"))
+        found: list[str] = await self._executor.ask(Inspect(0, "remembered names", f"{ONCE}{scope}/"))
         return found
 
     async def _forget(self, done: list[str]) -> None:
         """Forget these names and, if more than ONCE_KEPT names are stored, one more."""
-        every: list[str] = await self._executor.ask(Inspect(0, "once", ONCE))
+        every: list[str] = await self._executor.ask(Inspect(0, "remembered names", ONCE))
         much = [n for n in every if n not in done][:1] if len(every) > ONCE_KEPT else []
         if done or much:
             await self._link.change(Write((), forget=(*done, *much)))

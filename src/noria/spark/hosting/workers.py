@@ -26,7 +26,7 @@ from typing import Any
 
 from noria.runtime.worker import warm
 from noria.runtime.worker.parent_end import end_with_parent
-from noria.runtime.worker.remote_hosts import placed
+from noria.runtime.worker.remote_hosts import local_config
 from noria.runtime.worker.worker_main import GOODBYE, WorkerConfig, run_worker
 
 WARM = "noria.spark.hosting.workers:warm_workers"
@@ -139,7 +139,7 @@ def _task(config: WorkerConfig, numbers: Iterable[int]) -> Iterator[str]:
     _die_with_parent()
     for number in numbers:
         mine = config.for_worker(number)
-        with placed(mine) as here:
+        with local_config(mine) as here:
             why = run_worker(here)
         yield why
 

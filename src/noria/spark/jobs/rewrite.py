@@ -103,12 +103,12 @@ def matching(spark: SparkSession, progress: Progress = ignore_progress, *, check
     rows, changed = sum(r["rows"] for r in found), sum(r["changed"] for r in found)
     if changed > most or any(r["moves"] is None for r in found):
         return Matching(rows, changed, None)
-    gone: dict[int, list[bytes]] = {}
-    came: dict[int, list[bytes]] = {}
+    removed: dict[int, list[bytes]] = {}
+    added: dict[int, list[bytes]] = {}
     for shard, left, comes in (m for r in found for m in MOVES.decode(bytes(r["moves"])).moves):
-        gone.setdefault(shards.index(shard), []).extend(left)
-        came.setdefault(shards.index(shard), []).extend(comes)
-    return Matching(rows, changed, {w: Move(table.name, tuple(gone[w]), tuple(came[w])) for w in sorted(gone)})
+        removed.setdefault(shards.index(shard), []).extend(left)
+        added.setdefault(shards.index(shard), []).extend(comes)
+    return Matching(rows, changed, {w: Move(table.name, tuple(removed[w]), tuple(added[w])) for w in sorted(removed)})
 
 
 def rewrite(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoint: str, wanted: TableRewrite,
@@ -247,9 +247,9 @@ class _Match:
                     others = np.flatnonzero(some.changed)
                     rows, changed = rows + int(some.matched.sum()), changed + len(others)
                     if len(others) and changed <= self.most and nbytes <= most_bytes:
-                        left, came = [some.keys[r] for r in others.tolist()], self._packed(some, others)
-                        nbytes += sum(map(len, left)) + sum(map(len, came))
-                        moves.append((self.shard_ranges[number][0], tuple(left), tuple(came)))
+                        left, added = [some.keys[r] for r in others.tolist()], self._packed(some, others)
+                        nbytes += sum(map(len, left)) + sum(map(len, added))
+                        moves.append((self.shard_ranges[number][0], tuple(left), tuple(added)))
         except SqlError as e:
             raise _refused(e) from e
         encoded_moves = MOVES.encode(_Moves(tuple(moves))) if changed <= self.most and nbytes <= most_bytes else None

@@ -82,14 +82,14 @@ class StoreCommits:
         try:
             if not ballast:
                 engine.check_space(0)
-            engine.settle()
+            engine.reopen_if_in_doubt()
             if done not in meta.read_done(engine).values():
                 engine.commit(self._batch(fill, done), True, ballast)
         except SqlError:
             self._refused = done if engine.in_doubt else None
             raise
 
-    def settle(self) -> None:
+    def resolve_refused(self) -> None:
         """Handle the write that a full disk refused, after the database was opened again.
 
         If the write is on disk after all, only a restart brings memory in line with the disk: raises StoreError.

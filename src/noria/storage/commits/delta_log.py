@@ -109,9 +109,9 @@ class DeltaLog:
             return None
         by_number = {t.definition.table_id: t for t in tables}
         parts: dict[str, list[Batch]] = {}
-        for number, came, gone in (row for rows in found for row in rows):
+        for number, added, removed in (row for rows in found for row in rows):
             if (table := by_number.get(number)) is not None:
-                parts.setdefault(table.name, []).extend(_unpacked(table, came, gone))
+                parts.setdefault(table.name, []).extend(_unpacked(table, added, removed))
         netted = {name: net(concat(some, some[0].width)) for name, some in parts.items() if some}
         return {name: rows for name, rows in netted.items() if len(rows)}
 
@@ -152,10 +152,10 @@ def _packed(stage: TableStage, delta: Batch) -> tuple[int, list[bytes], list[byt
     number = stage.table.definition.table_id
     if all(not effect.old.shape[1] for effect in stage.effects):  # only added rows: they are packed already
         return number, [row for effect in stage.effects for row in effect.changes[0].values], []
-    came, gone = (np.repeat(delta.columns[:, which], np.abs(delta.weights[which]), axis=1)
-                  for which in (delta.weights > 0, delta.weights < 0))
-    return number, stage.table.rows(came), stage.table.rows(gone)
+    added, removed = (np.repeat(delta.columns[:, which], np.abs(delta.weights[which]), axis=1)
+                      for which in (delta.weights > 0, delta.weights < 0))
+    return number, stage.table.rows(added), stage.table.rows(removed)
 
 
-def _unpacked(table: StoredTable, came: Sequence[bytes], gone: Sequence[bytes]) -> list[Batch]:
-    return [Batch.of(table.codes(rows), weight) for rows, weight in ((came, 1), (gone, -1)) if rows]
+def _unpacked(table: StoredTable, added: Sequence[bytes], removed: Sequence[bytes]) -> list[Batch]:
+    return [Batch.of(table.codes(rows), weight) for rows, weight in ((added, 1), (removed, -1)) if rows]

@@ -40,16 +40,16 @@ class LoadCommits:
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
-        once: str = ""
+        idempotency_key: str = ""
     ) -> None:
         """Ingest files of `storage.tables.sst`, all or none.  files: family -> paths.
 
-        Raises SqlError 1062 if they repeat a stored key.  once: a name under which the load is remembered.
+        Raises SqlError 1062 if they repeat a stored key.  idempotency_key: a name under which the load is remembered.
         """
         if self._commits.repeated(epoch, seq) is None:
             self._groups.refuse_undecided(self._tables)
             load = Load(table, tuple((f, tuple(paths)) for f, paths in files.items()), rows, auto_increment)
-            self.load_now(load, CommittedWrite(epoch, seq), (once,), ())
+            self.load_now(load, CommittedWrite(epoch, seq), (idempotency_key,), ())
 
     def loads(self, group: str) -> tuple[str, ...]:
         """The tables for which files are staged under this name."""

@@ -1,7 +1,7 @@
 """Groups that are prepared here and not decided, and groups that were decided here (design/decisions.md, 7).
 
     prepared:<group>    the CRC of what follows; then a `Group`: the bound statements and the worker that decides
-    decided:<group>     this worker has committed its part, so the others will; also statements done once (`Write.once`)
+    decided:<group>     this worker has committed its part, so the others will; also idempotency keys (`Write`)
 
 Keeps true: an entry stays as long as a worker may ask for it.  The coordinator's commit adds `decided`; a participant's
 commit deletes `prepared`.  A participant runs the statements again at its commit: nothing was written since they were
@@ -157,7 +157,7 @@ def put_decided(engine: RocksEngine, batch: WriteBatch, names: Sequence[str], fo
 
 
 def done_once(engine: RocksEngine) -> list[bytes]:
-    """The keys of the statements done once (`Write.once`), which have names of their own."""
+    """The keys of the statements done once (`Write.idempotency_key`), which have names of their own."""
     return [key for key, _ in engine.items_with_prefix(META, _DECIDED) if b":" in key[len(_DECIDED) :]]
 
 

@@ -45,7 +45,7 @@ class StatementCommits:
 
     def write(
         self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None, group: str = "",
-        forget: Sequence[str] = (), once: str = ""
+        forget: Sequence[str] = (), idempotency_key: str = ""
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
@@ -54,25 +54,26 @@ class StatementCommits:
             self._groups.refuse_undecided(self._tables, None if checked else {
                 t for s in statements for t in tables_written(s)})
         if statements and isinstance(load := statements[0], Load):
-            self._loads.load_now(load, CommittedWrite(epoch, seq, (result_of(load),)), (group, once), forget)
+            self._loads.load_now(load, CommittedWrite(epoch, seq, (result_of(load),)), (group, idempotency_key), forget)
             return [result_of(load)], {}
         stages: dict[str, TableStage] = {}
         results = self.run_all(statements, stages, work)
-        if (group or once) and (failed := next((r for r in results if r.error is not None), None)) is not None:
+        if (group or idempotency_key) and (failed := next((r for r in results if r.error is not None),
+                                                          None)) is not None:
             stages = {}  # all or nothing
             results = only_errors(results) if group else [failed for _ in statements]
-            group = once = ""
+            group = idempotency_key = ""
 
         def fill(batch: WriteBatch) -> None:
-            prepared.put_decided(self._engine, batch, (group, once), forget)
+            prepared.put_decided(self._engine, batch, (group, idempotency_key), forget)
 
         committed = self.commit_stages(stages, CommittedWrite(epoch, seq, tuple(results)), fill,
-                                       bool(group or forget or once),
+                                       bool(group or forget or idempotency_key),
                                        all(isinstance(s, Delete | Clear) for s in statements))
         if isinstance(committed, SqlError):
             return [r if r.error else WriteResult(error=bare(committed)) for r in results], {}
         self._groups.decided -= set(forget)
-        self._groups.decided |= {name for name in (group, once) if name}
+        self._groups.decided |= {name for name in (group, idempotency_key) if name}
         return results, committed
 
     def commit_stages(self, stages: dict[str, TableStage], done: CommittedWrite, more: Callable[[WriteBatch], object],

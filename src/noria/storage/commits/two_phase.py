@@ -13,7 +13,15 @@ from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
 from noria.core.errors import InvariantViolation, SqlError
-from noria.core.statements import Insert, Load, Part, Staged, Statement, StatementEffect, WriteResult
+from noria.core.statements import (
+    Insert,
+    Load,
+    Staged,
+    StagedPart,
+    Statement,
+    StatementEffect,
+    WriteResult,
+)
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.commits import bulk, prepared
@@ -136,23 +144,23 @@ class Participant:
         return results, committed
 
     def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
-                       work: RequestLimits | None = None, within: Part | None = None) -> StatementEffect:
+                       work: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
         with self._looking(statement.table, work, within) as stage:
             if within is not None:
                 self._transactions.note_where(within.transaction, statement)
             return moving.work_out(stage, statement, rows, self._symbols, workers)
 
-    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: Part | None = None
+    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: StagedPart | None = None
                        ) -> tuple[bytes, ...]:
         with self._looking(statement.table, work, within, True) as stage:
             return moving.met(stage, statement, self._symbols)
 
-    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...], within: Part | None = None
-                     ) -> None:
+    def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...],
+                     within: StagedPart | None = None) -> None:
         with self._looking(table, None, within, True) as stage:
             moving.check_unique(stage, removed, added)
 
-    def _looking(self, table: str, work: RequestLimits | None, within: Part | None, reserves: bool = False
+    def _looking(self, table: str, work: RequestLimits | None, within: StagedPart | None, reserves: bool = False
                  ) -> AbstractContextManager[TableStage]:
         """A stage for rows of any worker, which is never committed."""
         if within is not None:

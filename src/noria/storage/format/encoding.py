@@ -31,7 +31,7 @@ from noria.core.types import Kind, SqlType
 from noria.core.values import from_arrow, texts_of
 from noria.storage.format import kernels
 
-Part: TypeAlias = Any  # Codes | pa.Array
+EncodableColumn: TypeAlias = Any  # Codes | pa.Array
 FEW = 12  # up to this many rows plain Python is faster than setting up arrays
 NULL_TEXT = -1
 _HEAD = 2
@@ -42,18 +42,18 @@ _NULL_KEY, _END_KEY = bytes([kernels.KEY_NULL]), bytes([kernels.KEY_END])
 
 
 # ------------------------------------------------------------------ parts
-def parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[Part]:
+def parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[EncodableColumn]:
     """Parts of code columns as rows store them."""
     return [symbols.texts(c) if t.is_text else c for c, t in zip(columns, types, strict=True)]
 
 
-def key_parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[Part]:
+def key_parts_of(columns: Sequence[Codes], types: Sequence[SqlType], symbols: Symbols) -> list[EncodableColumn]:
     """Parts of code columns as keys store them: text folded."""
     return parts_of([symbols.folded(c) if t.folds else c for c, t in zip(columns, types, strict=True)],
                     types, symbols)
 
 
-def parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
+def parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[EncodableColumn]:
     """Parts of Arrow columns (types as `values.arrow_type` has them) as rows store them."""
     return [_clean(texts_of(c) if t.is_bytes else c) if t.is_text else from_arrow(c, t, NO_SYMBOLS)
             for c, t in zip(columns, types, strict=True)]
@@ -67,13 +67,13 @@ def _clean(texts: pa.Array) -> pa.Array:
     return texts
 
 
-def key_parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Part]:
+def key_parts_of_arrow(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[EncodableColumn]:
     return [folded_texts(part) if t.folds else part
             for t, part in zip(types, parts_of_arrow(columns, types), strict=True)]
 
 
 # ------------------------------------------------------------------ keys
-def pack_keys(parts: Sequence[Part]) -> list[bytes]:
+def pack_keys(parts: Sequence[EncodableColumn]) -> list[bytes]:
     """Pack one key of all parts for each row."""
     rows = len(parts[0])
     if all(isinstance(p, np.ndarray) for p in parts):
@@ -141,7 +141,7 @@ def successor(prefix: bytes) -> bytes:
 
 
 # ------------------------------------------------------------------ rows
-def pack_rows(parts: Sequence[Part]) -> list[bytes]:
+def pack_rows(parts: Sequence[EncodableColumn]) -> list[bytes]:
     """Pack each row of the parts."""
     rows, width = len(parts[0]), len(parts)
     texts = [p for p in parts if not isinstance(p, np.ndarray)]
@@ -275,7 +275,7 @@ def _unpack_group(data: npt.NDArray[np.uint8], starts: Codes, types: Sequence[Sq
         fixed = data.view([("n", "<u2"), ("c", "<i8", (count,))])["c"]
         return list(np.ascontiguousarray(fixed.T[: len(types)]))
     at = starts + _HEAD
-    parts: list[Part] = []
+    parts: list[EncodableColumn] = []
     for _ in types:
         codes = np.empty(rows, np.int64)
         kernels.take_codes(data, at, codes)

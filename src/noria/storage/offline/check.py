@@ -30,7 +30,7 @@ from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.storage.commits.prepared import damage_in
 from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, table_from_json
-from noria.storage.format.encoding import Part, key_parts_of_arrow, pack_keys, unpack_parts
+from noria.storage.format.encoding import EncodableColumn, key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.snapshot import column_array
 from noria.storage.rocks import reading, recovery
@@ -223,7 +223,7 @@ class StoreCheck:
                 found.rows, max(found.auto_increment, counters.auto_increment),
                 max(found.row_number, counters.row_number))
 
-    def _keys(self, table: TableDef, parts: list[Part], keys: list[bytes]) -> None:
+    def _keys(self, table: TableDef, parts: list[EncodableColumn], keys: list[bytes]) -> None:
         """Report a row that is stored under another key than its columns say."""
         if not table.primary_key or max(table.primary_key) >= len(parts):
             return
@@ -233,7 +233,8 @@ class StoreCheck:
             bad = next(k for k, w in zip(keys, wanted, strict=True) if k != w)
             self._find(f"table {table.name}: a row lies under the key {bad.hex()}, which is not that of its columns")
 
-    def _places(self, table: TableDef, parts: list[Part], rows: int, elsewhere: dict[int, tuple[int, str]]) -> None:
+    def _places(self, table: TableDef, parts: list[EncodableColumn], rows: int,
+                elsewhere: dict[int, tuple[int, str]]) -> None:
         """Count the rows that other workers own, by worker, with the values of one such row."""
         whose = owners_of(table, parts, rows, self._workers) if self._workers > 1 else None
         if whose is None or (whose == self._worker).all():
@@ -291,7 +292,7 @@ def add_rows(sums: MultisetHash, table: TableDef, keys: list[bytes], values: lis
     sums.add(values, keys if table.primary_key else [b""] * len(values))
 
 
-def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[bytes]) -> list[bytes]:
+def entries_of(table: TableDef, index: Index, parts: Sequence[EncodableColumn], keys: list[bytes]) -> list[bytes]:
     """The entries that rows make in an index, computed from their packed columns."""
     columns = _key_parts(table, index.columns, parts, len(keys))
     prefixes = pack_keys(columns)
@@ -305,22 +306,23 @@ def entries_of(table: TableDef, index: Index, parts: Sequence[Part], keys: list[
     return prefixes
 
 
-def owners_of(table: TableDef, parts: Sequence[Part], rows: int, workers: int) -> Codes | None:
+def owners_of(table: TableDef, parts: Sequence[EncodableColumn], rows: int, workers: int) -> Codes | None:
     """The worker that owns each packed row; None if any worker may store them."""
     columns = {c: _contiguous(column_array(table, c, parts, rows)) for c in table.sharded_by or ()}
     return owners(table, columns, rows, workers)
 
 
-def _shown(table: TableDef, parts: Sequence[Part], rows: int, at: int) -> str:
+def _shown(table: TableDef, parts: Sequence[EncodableColumn], rows: int, at: int) -> str:
     """The values of a row that determine its worker, and its key."""
     columns = dict.fromkeys([*(table.sharded_by or ()), *table.primary_key]) or range(len(table.columns))
     return ", ".join(f"{table.columns[c].name} {_contiguous(column_array(table, c, parts, rows))[at].as_py()!r}"
                      for c in columns)
 
 
-def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[Part], rows: int) -> list[Part]:
+def _key_parts(table: TableDef, columns: Sequence[int], parts: Sequence[EncodableColumn],
+               rows: int) -> list[EncodableColumn]:
     """Columns as keys hold them: text folded; a column that the rows lack has its default."""
-    made: list[Part] = []
+    made: list[EncodableColumn] = []
     for c in columns:
         type = table.columns[c].type
         if c >= len(parts):

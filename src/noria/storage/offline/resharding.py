@@ -68,7 +68,7 @@ def begin(data_dir: Path, workers: int, epoch: int) -> ReshardingPlan:
         stores = [RocksStore(str(base), PlainSymbols()) for base in found]
         for store in stores:
             stack.callback(store.close)
-        _settle(stores, epoch)
+        _resolve_prepared(stores, epoch)
         _alike(stores, len(found))
         plan = ReshardingPlan(len(found), workers, [list(s.applied()) for s in stores])
         at = place(data_dir)
@@ -89,7 +89,7 @@ def begin(data_dir: Path, workers: int, epoch: int) -> ReshardingPlan:
     return plan
 
 
-def _settle(stores: list[RocksStore], epoch: int) -> None:
+def _resolve_prepared(stores: list[RocksStore], epoch: int) -> None:
     """Decide prepared groups as a start would: each as its coordinator's store has it."""
     decided = [set(store.groups()[1]) for store in stores]
     for store in stores:

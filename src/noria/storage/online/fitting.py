@@ -100,9 +100,9 @@ def set_unique(table: StoredTable, wanted: TableDef,
     known = {i.columns for i in table.indexes if i.unique}
     filled = [*(table.fitting.unique if table.fitting is not None else ()), *(i for t, i in undeclared if t is table)]
     table.indexes += [i for i in filled if i.columns in names and i.columns not in known]
-    gone = [i for i in table.indexes if i.unique and i.columns not in names]
-    table.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in table.indexes if i not in gone]
-    return [(t, i) for t, i in undeclared if t is not table] + [(table, i) for i in gone]
+    removed = [i for i in table.indexes if i.unique and i.columns not in names]
+    table.indexes = [replace(i, name=names[i.columns]) if i.unique else i for i in table.indexes if i not in removed]
+    return [(t, i) for t, i in undeclared if t is not table] + [(table, i) for i in removed]
 
 
 class RocksDefinitionCheck:
@@ -180,9 +180,9 @@ class RocksDefinitionCheck:
             return
 
         def look() -> None:
-            left, gone, keys, came = changed()
-            self._without(gone, left)
-            self._look(came, keys, 0)
+            left, removed, keys, added = changed()
+            self._without(removed, left)
+            self._look(added, keys, 0)
             if self._numbers is not None:
                 self._numbers.forget(list(set(left) - set(keys)))
 

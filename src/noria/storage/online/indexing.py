@@ -119,10 +119,10 @@ class RocksIndexBuild:
             del noted[entry]
         return not noted
 
-    def _put(self, entries: Sequence[bytes], keys: Sequence[bytes], gone: Sequence[bytes] = ()) -> None:
+    def _put(self, entries: Sequence[bytes], keys: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
         batch = WriteBatch(raw_mode=True)
         batch.set_default_column_family(self._engine.handle(self.index.family))
-        deque(map(batch.delete, gone), maxlen=0)
+        deque(map(batch.delete, removed), maxlen=0)
         deque(map(batch.__setitem__, entries, keys), maxlen=0)
         batch.set_default_column_family(None)
         if self._unlogged and self._noted is None:
@@ -136,8 +136,9 @@ class RocksIndexBuild:
         noted = self._noted
         if noted is None:
             return
-        left, gone, keys, came = changed()
-        before, after = self._table.index_keys(self.index, gone, left), self._table.index_keys(self.index, came, keys)
+        left, removed, keys, added = changed()
+        before, after = self._table.index_keys(self.index, removed, left), self._table.index_keys(self.index, added,
+                                                                                                  keys)
         if self._begun:  # the family has these entries now, so their records are obsolete
             for entry in (*before, *after):
                 noted.pop(entry, None)

@@ -270,7 +270,7 @@ class RocksEngine:
         """RocksDB's last sequence number: how many keys were ever written."""
         return int(self._db.latest_sequence_number())
 
-    def settle(self) -> None:
+    def reopen_if_in_doubt(self) -> None:
         """After a failed write, reopen the database, which shows what of it is on disk."""
         if self.in_doubt:
             self.close()
@@ -291,7 +291,7 @@ class RocksEngine:
     def create_family(self, name: str, ballast: bool = False) -> None:
         """Create an empty family, after dropping what a failed attempt left of it.  ballast: as in `commit`."""
         self._make_room(0, ballast)
-        self.settle()
+        self.reopen_if_in_doubt()
         if name in self._families:
             self.drop_family(name)
         self._guarded(lambda: self._db.create_column_family(name, self._options(False)))
@@ -418,7 +418,7 @@ class RocksEngine:
         if self.in_doubt or self._unchecked_bytes > self.memory.reserve_bytes // 16:
             self._make_room(nbytes, ballast)
             self._unchecked_bytes = 0
-        self.settle()
+        self.reopen_if_in_doubt()
 
     def _make_room(self, nbytes: int, ballast: bool) -> None:
         """Raise SqlError 1021 if there is no space, even without the ballast if that may be used."""
@@ -467,7 +467,7 @@ class RocksEngine:
 
     def ingest(self, name: str, paths: list[str]) -> None:
         """Ingest SST files into a family; RocksDB moves them."""
-        self.settle()
+        self.reopen_if_in_doubt()
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         self._guarded(lambda: self._families[name].ingest_external_file(paths, options))
@@ -494,6 +494,6 @@ class RocksEngine:
 
     def checkpoint(self, path: str) -> None:
         self.check_space(0)
-        self.settle()
+        self.reopen_if_in_doubt()
         self.flush()
         self._guarded(lambda: Checkpoint(self._db).create_checkpoint(path))

@@ -47,21 +47,21 @@ def work_out(stage: TableStage, statement: Statement, rows: tuple[bytes, ...], s
     result = writer.run(stage, statement, symbols)
     if result.error is not None:
         return StatementEffect(result, {})
-    left, gone, _, came = stage.changed(stage.delta(before), before)
-    leaves, comes = (_owners(stage, some, symbols, workers) for some in (gone, came))
-    packed = table.rows(came)
+    left, removed, _, added = stage.changed(stage.delta(before), before)
+    leaves, comes = (_owners(stage, some, symbols, workers) for some in (removed, added))
+    packed = table.rows(added)
     return StatementEffect(result, {
         w: (Move(table.name, tuple(here.get(left[r], left[r]) for r in np.flatnonzero(leaves == w).tolist()),
                  tuple(packed[r] for r in np.flatnonzero(comes == w).tolist())),)
         for w in sorted({*leaves.tolist(), *comes.tolist()})})
 
 
-def check_unique(stage: TableStage, gone: tuple[bytes, ...], came: tuple[bytes, ...]) -> None:
+def check_unique(stage: TableStage, removed: tuple[bytes, ...], added: tuple[bytes, ...]) -> None:
     """Check as `BaseStore.check_unique` does."""
     table = stage.table
-    if gone:
-        stage.add(effects.removal(stage, FoundRows(list(gone), table.codes(stage.rows_of(list(gone))))))
-    rows = table.codes(came)
+    if removed:
+        stage.add(effects.removal(stage, FoundRows(list(removed), table.codes(stage.rows_of(list(removed))))))
+    rows = table.codes(added)
     for index in table.unique_indexes:
         effects.refuse_taken(stage, index, table.index_keys(index, rows, table.keys(rows)), rows)
 

@@ -249,21 +249,21 @@ class TableStage:
         """The rows removed and added, net, each with its key.  delta: the result of `delta`."""
         if not self.table.key:
             return self.moved(since)
-        gone, came = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
-        return self.table.keys(gone), gone, self.table.keys(came), came
+        removed, added = delta.columns[:, delta.weights < 0], delta.columns[:, delta.weights > 0]
+        return self.table.keys(removed), removed, self.table.keys(added), added
 
     def moved(self, since: int = 0) -> Changed:
         """The rows of a table without a key that were removed and added, net, each with its key."""
-        gone: dict[bytes, Codes] = {}
-        came: dict[bytes, Codes] = {}
+        removed: dict[bytes, Codes] = {}
+        added: dict[bytes, Codes] = {}
         for effect in self.effects[since:]:
             rows = effect.changes[0]
             for at, key in enumerate(rows.removed or rows.keys):
-                if effect.old.shape[1] and came.pop(key, None) is None:
-                    gone[key] = effect.old[:, at]
+                if effect.old.shape[1] and added.pop(key, None) is None:
+                    removed[key] = effect.old[:, at]
                 if effect.new.shape[1]:
-                    came[key] = effect.new[:, at]
-        return list(gone), self._side(gone), list(came), self._side(came)
+                    added[key] = effect.new[:, at]
+        return list(removed), self._side(removed), list(added), self._side(added)
 
     def _side(self, rows: dict[bytes, Codes]) -> Codes:
         return np.array(list(rows.values()), np.int64).reshape(len(rows), self.table.width).T

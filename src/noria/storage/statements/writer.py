@@ -168,15 +168,15 @@ def _assigned(stage: TableStage, statement: Update, rows: Codes, symbols: Symbol
 
 def _move(stage: TableStage, statement: Move) -> WriteResult:
     """Remove and add the rows of a Move.  Raises SqlError 1062 if an added row's key is taken."""
-    table, gone = stage.table, list(statement.gone)
-    there = stage.get(table.family, gone)
+    table, removed = stage.table, list(statement.removed)
+    there = stage.get(table.family, removed)
     if None in there:
         raise SqlError(*UNKNOWN_ERROR, f"a row of {table.name} went before it was moved: try again")
-    if gone:
-        stage.add(removal(stage, FoundRows(gone, table.codes([row for row in there if row is not None]))))
-    if not statement.came:
+    if removed:
+        stage.add(removal(stage, FoundRows(removed, table.codes([row for row in there if row is not None]))))
+    if not statement.added:
         return WriteResult()
-    rows = table.codes(statement.came)
+    rows = table.codes(statement.added)
     if table.key:
         keys = table.keys(rows)
         refuse_taken(stage, None, keys, rows)
@@ -451,11 +451,11 @@ class _Insert:
             found = self._found([v for _, v in meets])
             same = (found.codes == codes[:, [r for r, _ in meets]]).all(axis=0)
             again = {r for (r, _), equal in zip(meets, same.tolist(), strict=True) if equal}
-            gone = np.flatnonzero(~same)
-            self.stage.add(removal(self.stage, found.take(gone)))
-            affected += len(gone) + len(again)
+            removed = np.flatnonzero(~same)
+            self.stage.add(removal(self.stage, found.take(removed)))
+            affected += len(removed) + len(again)
             rows = [r for r in rows if r not in again]
-            if not len(gone):
+            if not len(removed):
                 break
         return affected + self._add(codes, keys, rows)
 

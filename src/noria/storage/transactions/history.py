@@ -132,8 +132,8 @@ class History:
 def undone(changes: list[Changed], kept: frozenset[bytes], width: int) -> list[Batch]:
     """The deltas that take these changes back, but not those of rows whose keys are in `kept`."""
     parts = []
-    for gone_keys, gone, came_keys, came in changes:
-        for keys, codes, weight in ((gone_keys, gone, 1), (came_keys, came, -1)):
+    for removed_keys, removed, added_keys, added in changes:
+        for keys, codes, weight in ((removed_keys, removed, 1), (added_keys, added, -1)):
             if keys and kept:
                 rows = [n for n, key in enumerate(keys) if key not in kept]
                 codes = np.ascontiguousarray(codes[:, rows]) if len(rows) < len(keys) else codes

@@ -28,20 +28,21 @@ def key_changes(stage: TableStage, since: int, columns: Sequence[tuple[int, ...]
 
     Values with a NULL are left out.
     """
-    gone_keys, gone, came_keys, came = stage.changed(stage.delta(since), since)
-    at = {key: n for n, key in enumerate(came_keys)}
-    stays = [(n, at[key]) for n, key in enumerate(gone_keys) if key in at]
+    removed_keys, removed, added_keys, added = stage.changed(stage.delta(since), since)
+    at = {key: n for n, key in enumerate(added_keys)}
+    stays = [(n, at[key]) for n, key in enumerate(removed_keys) if key in at]
     found = []
     for some in columns:
-        before, after = _counted(gone, some), _counted(came, some)
-        old_keys, new_keys = _tuples(gone, some), _tuples(came, some)
+        before, after = _counted(removed, some), _counted(added, some)
+        old_keys, new_keys = _tuples(removed, some), _tuples(added, some)
         moved = {(old_keys[n], new_keys[m]) for n, m in stays}
         for effect in stage.effects[since:]:
             if effect.old.shape == effect.new.shape:
                 moved.update(zip(_tuples(effect.old, some), _tuples(effect.new, some), strict=True))
         pairs = [(old, new) for old, new in moved if old != new and NULL_CODE not in old]
-        left, added = list((before - after).elements()), list((after - before).elements())
-        found.append(KeyChange(_values(stage.table, some, left, symbols), _values(stage.table, some, added, symbols),
+        net_removed, net_added = list((before - after).elements()), list((after - before).elements())
+        found.append(KeyChange(_values(stage.table, some, net_removed, symbols),
+                               _values(stage.table, some, net_added, symbols),
                                _values(stage.table, some, list(before), symbols),
                                _values(stage.table, some, [old for old, _ in pairs], symbols),
                                _values(stage.table, some, [new for _, new in pairs], symbols)))

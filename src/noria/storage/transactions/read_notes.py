@@ -85,7 +85,7 @@ def conflict(notes: ReadNotes, reads: Sequence[TableRead], history: History, oth
 
 def _meets(commits: Commits, conditions: Conditions, symbols: Symbols) -> bool:
     """True if a changed row meets a condition, before its change or after."""
-    sides = [(position, rows) for position, (_, gone, _, came) in commits for rows in (gone, came) if rows.size]
+    sides = [(position, rows) for position, (_, removed, _, added) in commits for rows in (removed, added) if rows.size]
     if not sides or not conditions:
         return False
     positions = np.repeat([at for at, _ in sides], [rows.shape[1] for _, rows in sides])
@@ -105,8 +105,8 @@ def _maybe(where: Expr | None, batch: Batch, symbols: Symbols) -> npt.NDArray[np
 def _has(table: str, commits: Commits, keys: Mapping[tuple[str, bytes], int], keys_of: KeysOf) -> bool:
     """True if a changed row has one of the keys, before its change or after."""
     for family in {family for family, _ in keys}:
-        for position, (gone_keys, gone, came_keys, came) in commits:
-            for row_keys, rows in ((gone_keys, gone), (came_keys, came)):
+        for position, (removed_keys, removed, added_keys, added) in commits:
+            for row_keys, rows in ((removed_keys, removed), (added_keys, added)):
                 for key in keys_of(table, family, row_keys, rows) if row_keys else ():
                     if keys.get((family, key), inf) < position:
                         return True

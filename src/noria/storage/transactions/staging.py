@@ -20,7 +20,16 @@ from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TRANS_CACHE_
 from noria.core.expressions.key_condition import with_keys
 from noria.core.expressions.points import bounded
 from noria.core.limits import TRANSACTION_BYTES
-from noria.core.statements import Delete, KeyChange, Move, Part, Staged, Statement, Update, WriteResult
+from noria.core.statements import (
+    Delete,
+    KeyChange,
+    Move,
+    Staged,
+    StagedPart,
+    Statement,
+    Update,
+    WriteResult,
+)
 from noria.core.symbols import Symbols
 from noria.core.values import convert
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -145,7 +154,8 @@ class StagedTransactions:
                                               row_number=max(known.row_number, own.row_number))
 
     @contextmanager
-    def looking(self, part: Part, table: str, work: RequestLimits | None, reserves: bool) -> Iterator[TableStage]:
+    def looking(self, part: StagedPart, table: str, work: RequestLimits | None,
+                reserves: bool) -> Iterator[TableStage]:
         """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
 
         The transaction gets the locks of their rows.  reserves: also of all keys that are looked up.  Raises Blocked,
@@ -188,8 +198,8 @@ class StagedTransactions:
         mark = found.marks[since].get(name)
         return key_changes(stage, 0 if mark is None else mark[0], columns, self._symbols)
 
-    def find_keys(self, part: Part, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]], lock: bool
-                  ) -> tuple[int, ...]:
+    def find_keys(self, part: StagedPart, name: str, columns: tuple[int, ...], keys: Sequence[tuple[object, ...]],
+                  lock: bool) -> tuple[int, ...]:
         """The positions of the keys that no row has.  lock: lock the rows that are found, shared.  Raises Blocked."""
         with self.looking(part, name, None, False) as stage:
             where = with_keys(stage.table.definition, columns, keys)
@@ -353,9 +363,9 @@ class StagedTransactions:
         self.refuse_changed(statement, {})
         found = []
         for name, own in self._staged_effects(statement).items():
-            gone, _, came_keys, came = own.changed(own.delta())
-            if gone or came_keys:
-                found.append(Move(name, tuple(gone), tuple(own.table.rows(came))))
+            removed, _, added_keys, added = own.changed(own.delta())
+            if removed or added_keys:
+                found.append(Move(name, tuple(removed), tuple(own.table.rows(added))))
         return tuple(found)
 
     def _staged_effects(self, statement: Staged) -> dict[str, TableStage]:
@@ -430,11 +440,11 @@ def adapted(effect: Effect, table: StoredTable) -> Effect:
     """The same effect for the plain indexes that the table has now."""
     (rows, *entries), old, new = effect.changes, effect.old, effect.new
     there = {change.family: change for change in entries}
-    gone = rows.removed if not new.shape[1] else table.keys(old) if table.key else rows.keys
+    removed = rows.removed if not new.shape[1] else table.keys(old) if table.key else rows.keys
     changes = [rows]
     for index in table.maintained:
         known = there.get(index.family)
         changes.append(known or FamilyChange(
-            index.family, table.index_keys(index, old, gone) if old.shape[1] else [],
+            index.family, table.index_keys(index, old, removed) if old.shape[1] else [],
             table.index_keys(index, new, rows.keys) if new.shape[1] else [], rows.keys))
     return Effect(changes, old, new)

@@ -27,7 +27,7 @@ from noria.plan.view import ViewDef
 from noria.server.answering import followed
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
-from noria.server.answering.reads import first_of
+from noria.server.answering.view_lookups import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.inspect import inspection
 from noria.sql import commands as sql
@@ -70,26 +70,26 @@ class Explainer:
     async def _foreseen(self, select: sql.Select, view: ViewDef) -> list[str]:
         """Describe how a SELECT would be answered that no view answers yet."""
         verdict = self._executor.program.expected(view)
-        once, too_much = (None, "") if verdict is Verdict.VIEW else await self._once(select, view)
+        one_shot, too_much = (None, "") if verdict is Verdict.VIEW else await self._one_shot(select, view)
         try:
             made = await self._executor.program.rehearsed(view)
         except SqlError as e:
             if e.code != NOT_MAINTAINED:
                 raise
-            if once is None:
+            if one_shot is None:
                 return await self._by_spark(select, f"{too_much}{e.message}", None)
-            return [f"{once}; it must not be a view: {e.message}", *_then(select), show(view.plan)]
+            return [f"{one_shot}; it must not be a view: {e.message}", *_then(select), show(view.plan)]
         by = f"looked up by ({', '.join(f.name for f in view.key_fields)})"
-        if once is None:
+        if one_shot is None:
             lines = [f"{too_much}answered by an ad-hoc view, made when it is asked, {by}, which keeps:"]
         elif verdict is Verdict.BOTH:
-            lines = [f"{once}; meanwhile an ad-hoc view is made for it, {by}, which keeps:"]
+            lines = [f"{one_shot}; meanwhile an ad-hoc view is made for it, {by}, which keeps:"]
         else:
-            lines = [f"{once}; when it is asked again, by an ad-hoc view, {by}, which would keep:"]
-        filling = self._filling(max((n.rows for n in made.nodes if n.new and n.filled), default=0), once is None)
+            lines = [f"{one_shot}; when it is asked again, by an ad-hoc view, {by}, which would keep:"]
+        filling = self._filling(max((n.rows for n in made.nodes if n.new and n.filled), default=0), one_shot is None)
         return [*lines, *_then(select), *map(_planned, made.nodes), *filling]
 
-    async def _once(self, select: sql.Select, view: ViewDef) -> tuple[str | None, str]:
+    async def _one_shot(self, select: sql.Select, view: ViewDef) -> tuple[str | None, str]:
         """Return how a one-shot would answer now: the worker tries it.  Or return None and why it would not."""
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
@@ -100,7 +100,7 @@ class Explainer:
         found = await self._executor.reads.foreseen(view, keys, nulls, between)
         if found.way == "slices":
             return "answered by a one-shot that reads its table in slices and keeps nothing", ""
-        if found.way == "once":
+        if found.way == "one-shot":
             return f"answered by a one-shot that reads {_count(found.rows, 'row')} and keeps nothing", ""
         return None, f"too much for a one-shot, which reads {ONE_SHOT_ROWS:,} rows at most; "
 
@@ -109,8 +109,8 @@ class Explainer:
         by = _answered_by(reader)
         if not self._executor.program.first_states.is_unfilled(reader):
             return by
-        once, too_much = await self._once(select, view)
-        return (f"{once}, while the view {reader.name} is filled; then {by}" if once is not None else
+        one_shot, too_much = await self._one_shot(select, view)
+        return (f"{one_shot}, while the view {reader.name} is filled; then {by}" if one_shot is not None else
                 f"{by}, as soon as that is filled: until then {too_much.rstrip('; ')}")
 
     def _filling(self, rows: int, awaited: bool) -> list[str]:
@@ -274,7 +274,7 @@ class Explainer:
         return ["Statement"], [(f"{s.text};",) for s in statements(text)]
 
     async def _nodes_table(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "asked", "misses", "evictions", "pull_depth",
+        counted = ("rows", "bytes", "rows_in", "rows_out", "ticks", "requested", "misses", "evictions", "pull_depth",
                    "saves")
         names = ["Node", "Does", "From", "State", "Why", "Indexes", "Views", "Tick_ms",
                  *(c.capitalize() for c in counted)]

@@ -96,7 +96,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     alone.set("joins", None)
     bracketed = _joins(context, within, alone, joins, False)
     scope.adopt(within)
-    return bracketed.alone() if bracketed.joins else bracketed.units[0]
+    return bracketed.joined() if bracketed.joins else bracketed.units[0]
 
 
 def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
@@ -297,7 +297,7 @@ def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys:
     for s in {"LEFT": right, "RIGHT": left}.get(side, ()):
         s.outer = True
     if side == "RIGHT":
-        so_far = out.alone()
+        so_far = out.joined()
         out.units, out.joins = [unit], []
         unit = so_far
     out.join(unit, bool(side), on)

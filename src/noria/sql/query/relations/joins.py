@@ -86,7 +86,7 @@ class QueryGraph:
         self.joins.append(JoinSpec(len(self.units), left, on))
         self.units.append(unit)
 
-    def alone(self) -> JoinedPlan:
+    def joined(self) -> JoinedPlan:
         """Join all units; WHERE is not applied."""
         return JoinBuilder(self).build()
 

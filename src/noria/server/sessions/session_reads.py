@@ -59,7 +59,7 @@ async def _how_far(session: SessionContext, view: str) -> str:
     return how_far(view, await session.executor.builds())
 
 
-async def select_after_own(session: SessionContext, compiled: CachedStatement, values: Sequence[Any],
+async def select_after_own_writes(session: SessionContext, compiled: CachedStatement, values: Sequence[Any],
                            view: str, worker: int | None) -> ResultSet:
     """Run a SELECT after the view's worker has this session's own writes."""
     await wait_for_own_writes(session, view, worker)
@@ -125,4 +125,4 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     raise definition_changed()
 
 
-__all__ = ["in_time", "limited", "select", "select_after_own", "select_locking", "wait_for_own_writes", "within"]
+__all__ = ["in_time", "limited", "select", "select_after_own_writes", "select_locking", "wait_for_own_writes", "within"]

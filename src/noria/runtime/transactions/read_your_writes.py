@@ -18,13 +18,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from noria.dataflow.messages.packets import Done, Inspect, Own, Packet, Recipients
+from noria.dataflow.messages.packets import Done, Inspect, Packet, Recipients, SessionWrites
 
 
 class FrontierLink(Protocol):
     """The operations needed of one worker's link."""
 
-    def heard(self, worker: int) -> int: ...
+    def frontier_of(self, worker: int) -> int: ...
 
     async def ask(self, body: Packet, retry: bool = False) -> Any: ...
 
@@ -38,7 +38,7 @@ class ReadYourWrites:
         self._answered = [0] * len(links)
         self._has: dict[int, list[list[int]]] = {}  # by depth and worker: of each worker, up to which of its writes
 
-    def wrote(self, sent: Mapping[int, Recipients]) -> Own:
+    def wrote(self, sent: Mapping[int, Recipients]) -> SessionWrites:
         """Record a write's answers; returns the record that the session keeps. `sent`: for each worker, the messages
         that its tick sent."""
         for w in sent:
@@ -49,25 +49,25 @@ class ReadYourWrites:
         for has in self._has.values():
             has[worker] = [0] * len(self._links)
 
-    def has(self, worker: int, depth: int, writes: Own) -> bool:
+    def has(self, worker: int, depth: int, writes: SessionWrites) -> bool:
         """Whether the worker has all effects of these writes."""
         return not depth or not any(self._lacks(worker, depth, w, writes) for w in writes)
 
-    def _lacks(self, worker: int, depth: int, writer: int, writes: Own) -> bool:
+    def _lacks(self, worker: int, depth: int, writer: int, writes: SessionWrites) -> bool:
         number, sent = writes[writer]
         if writer == worker and depth == 1:
             return False
         if any(d >= depth and has[worker][writer] >= number for d, has in self._has.items()):
             return False
-        return depth > 1 or not has_heard(worker, sent, lambda: self._links[worker].heard(writer))
+        return depth > 1 or not has_received(worker, sent, lambda: self._links[worker].frontier_of(writer))
 
-    async def catch_up(self, writes: Own, depth: int, readers: Iterable[int]) -> None:
+    async def catch_up(self, writes: SessionWrites, depth: int, readers: Iterable[int]) -> None:
         """Wait until the readers have the effects of these writes, or of all earlier ones if `writes` is empty.
         Also waits for a worker that is down: its published views are readable meanwhile and lack these writes."""
         lacking = [v for v in readers if not (writes and self.has(v, depth, writes))]
         await asyncio.gather(*(self._catch_up(v, depth, writes) for v in lacking))
 
-    async def _catch_up(self, worker: int, depth: int, writes: Own) -> None:
+    async def _catch_up(self, worker: int, depth: int, writes: SessionWrites) -> None:
         lacking = [w for w in writes if self._lacks(worker, depth, w, writes)]
         sent = {w: writes[w][1] for w in lacking}
         if depth == 1 and lacking and None not in sent.values():
@@ -88,13 +88,13 @@ class ReadYourWrites:
             raise reply.error
 
 
-def has_heard(worker: int, sent: Recipients, heard: Callable[[], int]) -> bool:
-    """Whether the worker has all effects that a write sent it directly. `heard`: the last message of the writer
+def has_received(worker: int, sent: Recipients, frontier: Callable[[], int]) -> bool:
+    """Whether the worker has all effects that a write sent it directly. `frontier`: the last message of the writer
     whose effects it has."""
-    return sent is not None and all(w != worker or heard() >= last for w, last in sent)
+    return sent is not None and all(w != worker or frontier() >= last for w, last in sent)
 
 
-def together(writes: Own, more: Own) -> Own:
+def merged_writes(writes: SessionWrites, more: SessionWrites) -> SessionWrites:
     """Combine two records of what a session has written."""
     out = dict(writes)
     for w, (number, sent) in more.items():

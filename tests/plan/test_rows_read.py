@@ -14,7 +14,7 @@ import pytest
 from noria.core.expressions.expr import Call, Expr, col, const
 from noria.core.types import BOOL, INT, TEXT, TEXT_BIN, Column, TableDef
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, agg, tables_of
-from noria.plan.reads import rows_of_lookup, rows_read
+from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from reference import mir_reference, random_plans
 

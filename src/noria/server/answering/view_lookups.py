@@ -29,7 +29,7 @@ from noria.core.limits import (
     TRANSACTION_READ_ROWS,
     VIEW_HOLD_MS,
 )
-from noria.dataflow.messages.packets import Done, Inspect, Own, Query, QueryForecast, Read, Rows
+from noria.dataflow.messages.packets import Done, Inspect, Query, QueryForecast, Read, Rows, SessionWrites
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.lookups.through import ReadThrough
@@ -65,7 +65,7 @@ class ViewEntry:
     def stamp(self) -> None:
         self.view.stamp(self.handle)
 
-    def has(self, writes: Own) -> bool:
+    def has(self, writes: SessionWrites) -> bool:
         return self.link.has(self.worker, self.view.name, writes)
 
 
@@ -311,7 +311,7 @@ class ViewLookups:
             built: Done = await self._link.ask(Inspect(0, "built", read.view), retry=True)
             built.result()
 
-    async def once(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+    async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
                    within: Within | None = None) -> ManyRows:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
         within: the transaction in which it reads.
@@ -324,7 +324,7 @@ class ViewLookups:
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
                        between: tuple[int, int] | None) -> QueryForecast:
-        """Return how the workers would answer `once` now."""
+        """Return how the workers would answer `one_shot` now."""
         reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
                                            retry=True)
         found: QueryForecast = reply.result()

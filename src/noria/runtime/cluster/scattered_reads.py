@@ -18,7 +18,7 @@ from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.routing.answers import together
+from noria.runtime.routing.answers import combined_replies
 from noria.runtime.routing.scatter_gather import merged, split
 
 
@@ -47,7 +47,7 @@ class ScatteredReads:
         assert isinstance(body.read, Read)
         view = await self._view(body.read.view, retry)
         parts = {LEADER: body.read} if view is None else split(body.read, self._program.routes, view)
-        return together(body, await asyncio.gather(*(
+        return combined_replies(body, await asyncio.gather(*(
             self._links[worker].ask(replace(body, read=read), retry) for worker, read in parts.items())))
 
     async def _view(self, name: str, patient: bool) -> ViewDef | None:

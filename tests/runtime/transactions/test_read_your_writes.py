@@ -13,7 +13,7 @@ from noria.core.keys import shard_of
 from noria.core.types import INT
 from noria.dataflow.messages.packets import Done, Inspect, Packet
 from noria.runtime.link.link import LinkState
-from noria.runtime.transactions.own_writes import ReadYourWrites
+from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.worker.worker_main import views_dir
 from noria.server.fronts.replica import Replica
 from noria.server.outcomes import Client
@@ -31,7 +31,7 @@ class Line:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
 
-    def heard(self, worker: int) -> int:
+    def frontier_of(self, worker: int) -> int:
         return 0
 
     async def ask(self, body: Packet, retry: bool = False) -> Any:
