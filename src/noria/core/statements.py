@@ -163,9 +163,11 @@ class WriteResult(NamedTuple):
 class KeyChange(NamedTuple):
     """What a statement did to the values of some columns at one worker.
 
-    net_removed, net_added: the values of removed and added rows; those of both are left out.  removed: the values of
-    all removed rows, even if they were added again.  old, new: of rows that it changed in place.  Values with a NULL
-    are left out of all but `new`.
+    net_removed, net_added: the values of removed and of added rows, without those that are in both.
+
+    removed: the values of all removed rows, even if they were added again.
+
+    old, new: the values of rows that it changed in place.  Values with a NULL are left out of all but `new`.
     """
 
     net_removed: tuple[tuple[Any, ...], ...]

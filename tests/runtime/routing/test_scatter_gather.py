@@ -381,7 +381,7 @@ def once(beside: Beside, view: ViewDef) -> None:
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
     between = beside.between(view) if view.ranged else None
     expected = asyncio.run(alone.one_shot(view, keys, False, between)).table
-    actual, shape = asyncio.run(several.one_shot(view, keys, False, between)).table, ResultFinish.of(view)
+    actual, shape = asyncio.run(several.one_shot(view, keys, False, between)).table, ResultFinish.of(view, ())
     if view.limit is None:
         assert sorted(shape.rows_of(actual), key=repr) == sorted(shape.rows_of(expected), key=repr)
         assert without_keys(shown(Rows(0, actual))) == without_keys(shown(Rows(0, expected)))
