@@ -26,7 +26,7 @@ class FakeLink:
         self.go = asyncio.Semaphore(0)
         self.answers: list[Any] = []
 
-    def settled(self) -> bool:
+    def is_idle(self) -> bool:
         return self.quiet
 
     async def up(self) -> None:
