@@ -190,7 +190,7 @@ class Cluster:
         elif isinstance(message, WorkerRestarted):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
-            rig.shards.lost(c[0])
+            rig.shards.peer_restarted(c[0])
             rig.remote_scan.lost(c[0])
         elif isinstance(message, TableLookup):
             rig.remote_scan.serve(c[0], message)
@@ -254,7 +254,7 @@ class Cluster:
             messages.pop()
         messages.append(WorkerRestarted(self.incarnations[a]))
         rig = self.rigs[a]
-        rig.shards.lost(b)
+        rig.shards.peer_restarted(b)
         rig.remote_scan.lost(b)
         rig.settle()
 

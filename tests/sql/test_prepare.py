@@ -169,9 +169,9 @@ def test_long_inserts_are_read_as_the_parser_reads_them(rows: list[tuple[Any, ..
     quick = values.insert(text, lambda head: prepare(head, CATALOG))
     assert isinstance(quick, Insert)
     (tokens,) = statements_of(tokenize(text))
-    from noria.sql.parse import _planned
+    from noria.sql.parse import _plan
 
-    slow = _planned(tokens, text, CATALOG, STORED).command
+    slow = _plan(tokens, text, CATALOG, STORED).command
     assert isinstance(slow, Insert)
     assert quick.columns == slow.columns
     for a, b in zip(quick.rows, slow.rows, strict=True):

@@ -58,7 +58,7 @@ def parse(text: str, catalog: Catalog, complete: bool = False, names: Names = ST
     statements = statements_of(tokenize(text))
     if not statements:
         return [_nothing(text)]
-    planned = [_planned(tokens, text, catalog, names) for tokens in statements]
+    planned = [_plan(tokens, text, catalog, names) for tokens in statements]
     for p in planned:
         if complete and p.parameters and not isinstance(p.command, CreateView | CreatePlaceholderView | Explain):
             raise parse_error(f"{p.parameters} parameters (?) without values: prepare the statement, or give values")
@@ -79,7 +79,7 @@ def prepare(text: str, catalog: Catalog, names: Names = STORED) -> Prepared:
         if not statements:
             raise SqlError(*EMPTY_QUERY, "Query was empty")
         raise parse_error("a prepared text holds one statement")
-    return _planned(statements[0], text, catalog, names)
+    return _plan(statements[0], text, catalog, names)
 
 
 def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
@@ -93,21 +93,21 @@ def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
         raise too_deep() from None
 
 
-def _planned(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
+def _plan(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
     try:
-        return _understood(tokens, text, catalog, names)
+        return _plan_statement(tokens, text, catalog, names)
     except RecursionError:
         raise too_deep() from None
 
 
-def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
+def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
     said = session.command(tokens, text, names)
     if said is not None:
         return Prepared(said, 0, lambda values: said)
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
-        inner, of = _planned(rest, text, catalog, names), text[rest[0].start:]
+        inner, of = _plan(rest, text, catalog, names), text[rest[0].start:]
         return Prepared(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
@@ -118,7 +118,7 @@ def _understood(tokens: list[Token], text: str, catalog: Catalog, names: Names) 
         return _information(statement, names)
     if _makes_view(statement.tree) and names is not STORED and not is_plain(statement.nodes, names):
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
-        return _planned(tokenize(stored), stored, catalog, STORED)
+        return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
     command, binder = _command(statement, catalog, names)
     return Prepared(command, statement.parameters, binder)

@@ -187,12 +187,12 @@ def union_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def gather_add(monkeypatch: pytest.MonkeyPatch) -> None:
     """R4: an update of a worker that has answered is added to its answer."""
-    monkeypatch.setattr(Exchanges, "join", lambda self, sender, node, rows: None)
+    monkeypatch.setattr(Exchanges, "add_to_gatherings", lambda self, sender, node, rows: None)
 
 
 def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
     """R4: an update of a worker that has not answered is dropped."""
-    join = Exchanges.join
+    join = Exchanges.add_to_gatherings
 
     def join_all(self: Exchanges, sender: int, node: Any, rows: Batch) -> None:
         before = [(g, dict(g.answered)) for g in self._gathers]
@@ -202,7 +202,7 @@ def gather_drop(monkeypatch: pytest.MonkeyPatch) -> None:
         for g, answered in before:
             g.answered = answered
 
-    monkeypatch.setattr(Exchanges, "join", join_all)
+    monkeypatch.setattr(Exchanges, "add_to_gatherings", join_all)
 
 
 def evict_voids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def thin_only_above_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
     """R19: its answers are void, and requested again."""
-    lost = Exchanges.lost
+    lost = Exchanges.peer_restarted
 
     def without(self: Exchanges, worker: int) -> None:
         mine, self._gathers = self._gathers, PendingGathers()
@@ -243,7 +243,7 @@ def loss_voids(monkeypatch: pytest.MonkeyPatch) -> None:
         for g in mine:
             self._gathers.add(g)
 
-    monkeypatch.setattr(Exchanges, "lost", without)
+    monkeypatch.setattr(Exchanges, "peer_restarted", without)
 
 
 def loss_evicts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,7 @@ class Exchanges:
             if w != self.worker and len(mine := rows.where(whose == w)):
                 self._send(w, ExchangeDelta(node.id, self._values.packed(mine, node.fields)))
         mine = rows.where(whose == self.worker)
-        self.join(self.worker, node, mine)
+        self.add_to_gatherings(self.worker, node, mine)
         return Batch.empty(node.width) if self._stale_of(self.worker, node) else mine
 
     def arrived(self, sender: int, update: ExchangeDelta) -> tuple[Node, Batch] | None:
@@ -101,7 +101,7 @@ class Exchanges:
         if node is None:
             return None
         rows = self._values.unpacked(update.rows, node.fields)
-        self.join(sender, node, rows)
+        self.add_to_gatherings(sender, node, rows)
         if self._stale_of(sender, node):
             return node, Batch.empty(node.width)  # the gathering will contain them
         return node, rows
@@ -110,7 +110,7 @@ class Exchanges:
         """Whether a full state is being gathered again because this worker was lost or loaded rows."""
         return any(worker in g.lost for g in self._gathers.of(node, ()))
 
-    def join(self, sender: int, node: Node, rows: Batch) -> None:
+    def add_to_gatherings(self, sender: int, node: Node, rows: Batch) -> None:
         """Add rows to the sender's answers to gatherings."""
         for g in self._gathers.of(node, ()):
             if sender in g.answered and g.answered[sender].all():
@@ -373,8 +373,8 @@ class Exchanges:
         if keys.any() and not g.over:
             self._request(g, self.worker, keys)
 
-    # -------------------------------------------------------------- another worker was lost
-    def lost(self, worker: int) -> None:
+    # -------------------------------------------------------------- another worker restarted
+    def peer_restarted(self, worker: int) -> None:
         """Handle the restart of a worker, which has only its base tables (R19). What derives from its rows is
         evicted; full states gather again, and the difference continues as a delta. Requests to it are sent again,
         its own dropped."""

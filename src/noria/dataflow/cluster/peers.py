@@ -164,7 +164,7 @@ class Peers:
         elif isinstance(message, MarkerReply):
             self.shards.marks.answered(sender, message)
         elif isinstance(message, WorkerRestarted):
-            self.shards.lost(sender)
+            self.shards.peer_restarted(sender)
             self.remote_scan.lost(sender)
             self._send(sender, MarkerReply(NOBODY))  # so that its frontier advances to the last message sent to it
         elif isinstance(message, TableLoaded):

@@ -187,7 +187,7 @@ class TwoPhaseCommits:
             self._links[first].cancel(decision)
             self._links[first].release(name)
             self._done.setdefault(first, []).extend(write.forget)
-            await self._decide(name, prepared, False)
+            await self._send_decision(name, prepared, False)
             return _failures(replies)
         self._links[first].release(name)
         if (task := asyncio.current_task()) is not None:
@@ -196,27 +196,27 @@ class TwoPhaseCommits:
             wrote: Wrote = await decision
         except WorkerLost:
             self._done.setdefault(first, []).extend(write.forget)
-            await self._decide(name, prepared, False)
+            await self._send_decision(name, prepared, False)
             raise
         except Exception as e:
             if await self._has_committed(first, name):
-                await self._decide(name, prepared, True)
+                await self._send_decision(name, prepared, True)
             else:
-                await self._decide(name, prepared, False)
+                await self._send_decision(name, prepared, False)
             raise e
         if _error(wrote.results) is not None:
-            await self._decide(name, prepared, False)
+            await self._send_decision(name, prepared, False)
             return Outcome(False, {first: wrote.results})
         self._committed.add(name)
         sent[first] = wrote.recipients
-        decided = await self._decide(name, prepared, True, sent)
+        decided = await self._send_decision(name, prepared, True, sent)
         if not any(_error(results) for results in decided.values()):  # otherwise a restarting worker requests it
             self._committed.discard(name)
             self._done.setdefault(first, []).append(name)
         return Outcome(True, {first: wrote.results, **decided})
 
-    async def _decide(self, name: str, workers: Sequence[int], commit: bool, sent: dict[int, Recipients] | None = None
-                      ) -> dict[int, Sequence[WriteResult]]:
+    async def _send_decision(self, name: str, workers: Sequence[int], commit: bool,
+                             sent: dict[int, Recipients] | None = None) -> dict[int, Sequence[WriteResult]]:
         """Send the decision to these workers. If a worker's disk is full, send it again each second until it commits.
         A part that a damaged file prevents stays prepared; the worker's next start tries it again."""
         async def one(w: int) -> Sequence[WriteResult]:

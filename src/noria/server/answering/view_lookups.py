@@ -199,7 +199,7 @@ class ViewLookups:
         return MappedRows(rows, stands)
 
     async def fetch(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> list[Any] | ManyRows:
-        """Return the key's rows from the worker, which fills the key.
+        """Return the key's rows from the worker, which fills the key.  Callers that wait for one key are coalesced.
 
         If the key is present with many rows, they come from shared memory.
         """
