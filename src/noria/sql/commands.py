@@ -19,7 +19,7 @@ from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.expr import Col
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
-from noria.core.types import Field, Origins, TableDef, with_origins
+from noria.core.types import Field, TableDef
 from noria.plan.after import bound, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, is_plain
@@ -95,17 +95,17 @@ class DropView:
 
 @dataclass(frozen=True)
 class BatchQuery:
-    """A SELECT that Spark runs over a snapshot.  `reason`: why no view answers it ("" if one could).  `origins`: of its
-    columns, for clients."""
+    """A SELECT that Spark runs over a snapshot.  `reason`: why no view answers it ("" if one could).  `columns`: the
+    fields of its result with their origins; empty: the plan's."""
 
     plan: Mir
     visible: int
     reason: str = ""
-    origins: Origins = ()
+    columns: tuple[Field, ...] = ()
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        return with_origins(self.plan.fields[: self.visible], self.origins)
+        return self.columns or self.plan.fields[: self.visible]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Select:
 
     `view` answers it by `lookups`, one for each column of view.key.  If no view can, it is None, and Spark runs
     `batch`.  `limit` and `offset`: parameters that replace the view's own.  `instead`: plans the same SELECT with its
-    literal ranges as conditions of the view; raises SqlError if that view cannot be maintained.  `origins`: of its
-    columns, for clients.
+    literal ranges as conditions of the view; raises SqlError if that view cannot be maintained.  `columns`: the
+    fields of its result with their origins; empty: the view's.
     """
 
     view: ViewDef | None
@@ -124,7 +124,7 @@ class Select:
     limit: Parameter | None = None
     offset: Parameter | None = None
     instead: Callable[[], Select] | None = field(default=None, compare=False)
-    origins: Origins = ()
+    columns: tuple[Field, ...] = ()
 
     @property
     def parameters(self) -> set[int]:
@@ -140,7 +140,7 @@ class Select:
     @property
     def fields(self) -> tuple[Field, ...]:
         if self.view is not None:
-            return with_origins(self.view.fields, self.origins)
+            return self.columns or self.view.fields
         assert self.batch is not None
         return self.batch.fields
 
@@ -206,7 +206,7 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
         plan = Sort(plan, view.order)
     if view.limit is not None or view.offset:
         plan = Limit(plan, view.limit, view.offset)
-    return BatchQuery(plan, view.visible, reason)
+    return BatchQuery(plan, view.visible, reason, select.columns)
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,7 @@ def bound_select(select: Select, values: Sequence[Any]) -> Select:
         view = replace(view, limit=_count(values[select.limit.ordinal]))
     if select.offset is not None:
         view = replace(view, offset=_count(values[select.offset.ordinal]))
-    return Select(view, lookups, select.batch, origins=select.origins)
+    return Select(view, lookups, select.batch, columns=select.columns)
 
 
 def _count(value: Any) -> int:

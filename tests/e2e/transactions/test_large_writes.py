@@ -107,6 +107,8 @@ def test_the_rows_are_locked_and_others_wait(server: LocalServer) -> None:
     a, b = server.connect(), server.connect()
     run(a, SCHEMA[0], "INSERT INTO t VALUES " + ", ".join(f"({n}, {n}, 'a')" for n in range(20)), "BEGIN",
         "UPDATE t SET a = 0 WHERE b = 'a'")
+    for n in (0, 13, 19):  # in the first, a middle and the last part
+        assert refused(b, f"SELECT a FROM t WHERE id = {n} FOR UPDATE NOWAIT") == 3572
     waiting = Waiting(b, "UPDATE t SET a = a + 1 WHERE id = 13")
     run(a, "COMMIT")
     assert waiting.end() is None

@@ -13,49 +13,61 @@ has one of its tables. An answer waits only for commits that began before it, so
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
 
 class Scope(NamedTuple):
-    """What a commit concerns. `tables`: those that it has written or locked."""
+    """What a commit concerns. `tables`: those that it has written or locked. Two scopes meet if both have one worker
+    and one table in common."""
 
     workers: Collection[int]
     tables: Collection[str]
 
-    def meets(self, other: Scope) -> bool:
-        return not set(self.workers).isdisjoint(other.workers) and not set(self.tables).isdisjoint(other.tables)
-
 
 class CommitOrder:
-    """The commits that some of their workers may show, and others not yet; and the answers that wait for them."""
+    """The last commit of each worker and table that some workers may show, and others not yet. An answer that waits
+    for it counts as such a commit, too. So each waits for the last ones only, which wait for those before them."""
 
     def __init__(self) -> None:
-        self._partial: dict[asyncio.Future[Any], Scope] = {}
+        self._last: dict[tuple[int, str], asyncio.Future[Any]] = {}
+        self._under_way = 0
 
     def __len__(self) -> int:
-        return len(self._partial)
+        """The number of such commits and answers."""
+        return self._under_way
 
     def begins(self, done: asyncio.Future[Any], scope: Scope) -> None:
         """Note a commit that some workers may show from now on. `done`: is done when all of them show it."""
         earlier = self._earlier(scope)
-        whole = _all_done([done, *earlier]) if earlier else done  # whoever follows it follows the earlier ones
-        self._partial[whole] = scope
-        whole.add_done_callback(self._partial.pop)
+        self._note(_all_done([done, *earlier]) if earlier else done, scope)
 
     def answer(self, scope: Scope, deliver: Callable[[], None]) -> None:
         """Call `deliver` when every commit noted so far is done that meets the scope: at once if there is none."""
-        if not self._partial or not (earlier := self._earlier(scope)):
+        if not self._last or not (earlier := self._earlier(scope)):
             deliver()
             return
         answered = _all_done(earlier)
-        self._partial[answered] = scope
-        answered.add_done_callback(self._partial.pop)
+        self._note(answered, scope)
         answered.add_done_callback(lambda _: deliver())
 
-    def _earlier(self, scope: Scope) -> list[asyncio.Future[Any]]:
-        return [f for f, other in self._partial.items() if not f.done() and scope.meets(other)]
+    def _earlier(self, scope: Scope) -> set[asyncio.Future[Any]]:
+        found = (self._last.get(at) for at in itertools.product(scope.workers, scope.tables))
+        return {f for f in found if f is not None and not f.done()}
+
+    def _note(self, done: asyncio.Future[Any], scope: Scope) -> None:
+        places = list(itertools.product(scope.workers, scope.tables))
+        self._last.update(dict.fromkeys(places, done))
+        self._under_way += 1
+        done.add_done_callback(partial(self._forget, places))
+
+    def _forget(self, places: Collection[tuple[int, str]], done: asyncio.Future[Any]) -> None:
+        self._under_way -= 1
+        for at in places:
+            if self._last.get(at) is done:
+                del self._last[at]
 
     async def wait(self, scope: Scope) -> None:
         """Wait as an answer does."""
@@ -64,7 +76,7 @@ class CommitOrder:
         await answered
 
 
-def _all_done(futures: Sequence[asyncio.Future[Any]]) -> asyncio.Future[None]:
+def _all_done(futures: Collection[asyncio.Future[Any]]) -> asyncio.Future[None]:
     """A future that is done when these are, also if they fail."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     left = len(futures)

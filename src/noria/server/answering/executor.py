@@ -120,7 +120,7 @@ class Executor:
 
     async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
-        shape = ResultFinish.of(view, select.origins)
+        shape = ResultFinish.of(view, select.columns)
         try:
             keys, nulls, between = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
@@ -147,7 +147,7 @@ class Executor:
         """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
-        shape, through = ResultFinish.of(view, select.origins), reading(reader, view)
+        shape, through = ResultFinish.of(view, select.columns), reading(reader, view)
         if is_one_key(select):
             key_values = [a.values[0] for a in select.lookups]
             return self._one_key(reader, through, view, shape, key_values, False, lambda: select, set_state)

@@ -57,7 +57,7 @@ class KnownSelect:
     def bind_lookup(self, values: Sequence[Any]) -> tuple[ResultFinish, Sequence[Any]]:
         """Return the operations on the rows, and the key's values."""
         shape = self.shape or ResultFinish.of(bound_select(self.select, values).view or self.view,
-                                              self.select.origins)
+                                              self.select.columns)
         return shape, values if self.plain else [a.bind(values).values[0] for a in self.select.lookups]
 
 

@@ -21,7 +21,7 @@ from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr
 from noria.core.limits import AFTER_SYMBOL_BYTES
 from noria.core.order import sort_rows
-from noria.core.types import Field, Origins, with_origins
+from noria.core.types import Field
 from noria.core.values import arrow_type, from_arrow, to_arrow
 from noria.plan.after import LookedUpRows, filter_of, found_fields, mask_columns, run
 from noria.plan.lookups import Parameter
@@ -38,7 +38,7 @@ from noria.state.symbols.symbols import SymbolTable
 class ResultFinish:
     """The operations on the rows of one lookup.  First the plan `after` filters or groups them.  The client sees the
     first `visible` columns.  `order` has (column, descending) pairs.  `empty_row`: an aggregate's row over no rows.
-    `origins`: of the columns that the client sees."""
+    `columns`: the fields that the client sees, with their origins; empty: the first of `fields`."""
 
     fields: Sequence[Field]
     visible: int
@@ -47,17 +47,17 @@ class ResultFinish:
     offset: int = 0
     empty_row: Sequence[Any] | None = None
     after: Mir | None = None
-    origins: Origins = ()
+    columns: tuple[Field, ...] = ()
 
     @staticmethod
-    def of(view: ViewDef, origins: Origins) -> ResultFinish:
+    def of(view: ViewDef, columns: tuple[Field, ...]) -> ResultFinish:
         return ResultFinish(view.result.fields, view.visible, view.order, view.limit, view.offset, view.empty_row,
-                            view.after, origins)
+                            view.after, columns)
 
     @cached_property
     def shown(self) -> Sequence[Field]:
         """The fields that the client sees."""
-        return with_origins(self.fields[: self.visible], self.origins)
+        return self.columns or tuple(self.fields[: self.visible])
 
     @cached_property
     def changes_rows(self) -> bool:

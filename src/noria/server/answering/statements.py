@@ -57,7 +57,7 @@ class CachedStatement:
         self.view = None if select is None else select.view
         self.shape: ResultFinish | None = None
         if select is not None and select.view is not None and select.limit is None and select.offset is None:
-            self.shape = ResultFinish.of(select.view, select.origins)
+            self.shape = ResultFinish.of(select.view, select.columns)
 
     @property
     def command(self) -> Command:
@@ -81,7 +81,7 @@ class CachedStatement:
         select, shape = self.command, self.shape
         assert isinstance(select, Select) and self.view is not None
         if shape is None:  # LIMIT has a parameter
-            shape = ResultFinish.of(bound_select(select, values).view or self.view, select.origins)
+            shape = ResultFinish.of(bound_select(select, values).view or self.view, select.columns)
         return shape, values if self.plain else [a.bind(values).values[0] for a in select.lookups]
 
 

@@ -224,7 +224,7 @@ class TransactionService:
         view, first = select.view, select.lookups[0] if select.lookups else None
         if view is None or not isinstance(first, Range):
             return None
-        shape, between = ResultFinish.of(view, select.origins), range_of(first, reader.key_fields[0])
+        shape, between = ResultFinish.of(view, select.columns), range_of(first, reader.key_fields[0])
         rows = None if between is None else self._reads.local_range(reader, *between, compiled.through, tick)
         if rows is None:
             return None
@@ -273,7 +273,7 @@ class TransactionService:
                     ) -> ResultSet:
         """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
         tables = self.tables(view)
-        shape = ResultFinish.of(view, select.origins)
+        shape = ResultFinish.of(view, select.columns)
         keys, nulls, between = looked_up(select.lookups, view.key_fields)
         if not keys and between is None:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())

@@ -12,6 +12,7 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import STACK_OVERRUN_NEED_MORE
 from noria.core.expressions.expr import col
 from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
+from noria.core.types import with_origins
 from noria.plan.after import LookedUpRows, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
@@ -105,7 +106,8 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
     if selected is not None:
         view = replace(selected, name="select", text=_shape_text(statement.text), adhoc=True, definition=0)
         names = names_of(Context(catalog, block_of, "adhoc"), tree.args["from_"].this)
-        return Select(view, origins=tuple(of_view(names, f.name) for f in view.fields) if names else ())
+        origins = tuple(of_view(names, f.name) for f in view.fields) if names else ()
+        return Select(view, columns=with_origins(view.fields, origins))
     query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
@@ -118,7 +120,7 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
                    0 if offset else count_of(context, query.offset) or 0,
                    query.empty_row, _shape_text(statement.text), adhoc=True, after=query.after,
                    ranged=_ranged(lookups))
-    return Select(view, lookups, limit=limit, offset=offset, origins=query.origins,
+    return Select(view, lookups, limit=limit, offset=offset, columns=with_origins(view.fields, query.origins),
                   instead=partial(_adhoc, statement, tree, catalog, True, values) if query.varied else None)
 
 
@@ -158,7 +160,7 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
     limit, offset = limits_of(context, query)
     if limit is not None or offset:
         plan = Limit(plan, limit, offset)
-    return BatchQuery(plan, query.visible, reason, query.origins)
+    return BatchQuery(plan, query.visible, reason, with_origins(plan.fields[: query.visible], query.origins))
 
 
 def _plan(context: Context, tree: exp.Expr) -> PlannedQuery:

@@ -128,7 +128,7 @@ def _placed(node: exp.Table, names: Names) -> _Place:
     of = names.checked(database) if database else names.current
     node.set("this", exp.to_identifier(internal, quoted=True))
     node.set("db", None)
-    node.meta["shown"] = name
+    node.meta["shown"], node.meta["database"] = name, of
     called = node.alias or name
     return _Place(node, of.lower(), called, called, internal, bool(node.alias))
 

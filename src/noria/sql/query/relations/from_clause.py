@@ -107,10 +107,11 @@ def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
     found = table or context.catalog.view(node.name)
     if found is None:
         return None
-    written = node.meta.get("shown", node.name)  # without the database that the catalog's name begins with
-    database, name = found.name[: -len(written) - 1] or HOME, found.name[len(found.name) - len(written):]
-    alias = node.alias_or_name
-    return RelationNames(database, name, written if alias.lower() == node.name.lower() else alias, table is not None)
+    database, alias = node.meta.get("database", HOME), node.alias_or_name
+    name = found.name if database.lower() == HOME else found.name[len(database) + 1 :]
+    if alias.lower() == node.name.lower():  # the catalog's name
+        alias = node.meta.get("shown", alias)
+    return RelationNames(database, name, alias, table is not None)
 
 
 def _is_bracket(node: exp.Expr) -> bool:
