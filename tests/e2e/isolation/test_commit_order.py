@@ -78,3 +78,25 @@ def test_an_answer_waits_for_the_commit_that_it_follows(tmp_path: Path, monkeypa
         assert one.end() is None and len(order) == 0
     finally:
         server.close()
+
+
+def test_kill_ends_the_wait_of_a_statement_that_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = LocalServer(tmp_path / "data", workers=2)
+    try:
+        a, b, reader = (server.connect() for _ in range(3))
+        run(a, "CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)",
+            "INSERT INTO t VALUES " + ", ".join(f"({n}, 0)" for n in range(ROWS)))
+        keys = by_worker(server.executor.program.table("t"), [(n,) for n in range(ROWS)], 2)
+        here, order = keys[0][0][0], server.executor.staging.commit_order
+        decisions = DelayedDecisions(server, monkeypatch)
+        one = Waiting(a, "UPDATE t SET v = 1")
+        until(lambda: run(reader, f"SELECT v FROM t WHERE id = {here}") == [(1,)])
+        two = Waiting(b, f"UPDATE t SET v = v + 10 WHERE id = {here}")
+        until(lambda: bool(run(reader, "DO 1") or len(order) == 2))
+        run(reader, f"KILL QUERY {b.thread_id()}")
+        assert two.end() is None and one.waits()
+        assert run(reader, f"SELECT v FROM t WHERE id = {here}") == [(11,)]
+        decisions.release()
+        assert one.end() is None
+    finally:
+        server.close()

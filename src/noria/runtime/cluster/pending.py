@@ -16,7 +16,7 @@ from noria.runtime.link.changes import WorkerUnavailable
 from noria.runtime.link.commit_order import set_once
 from noria.runtime.link.locked_writes import met_lock
 
-Order = Callable[[Callable[[], None]], None]  # calls its argument, now or later
+Order = Callable[[Callable[[], object]], None]  # calls its argument, now or later
 
 
 class PendingChanges:
@@ -24,6 +24,7 @@ class PendingChanges:
 
     def __init__(self) -> None:
         self._inner: dict[asyncio.Future[Any], asyncio.Future[Any]] = {}
+        self._done: dict[asyncio.Future[Any], Wrote] = {}  # writes whose answers are delayed
 
     def inner(self, future: asyncio.Future[Any]) -> asyncio.Future[Any] | None:
         """What this change waits for."""
@@ -56,9 +57,17 @@ class PendingChanges:
                 elif order is None or not isinstance(reply, Wrote) or any(r.error for r in reply.results):
                     future.set_result(reply)
                 else:
-                    order(partial(set_once, future, reply))
+                    self._done[future] = reply
+                    order(partial(self.answer_now, future))
 
         inner.add_done_callback(done)
+
+    def answer_now(self, future: asyncio.Future[Any]) -> bool:
+        """Answer a write that is done. Returns whether its answer was delayed."""
+        reply = self._done.pop(future, None)
+        if reply is not None:
+            set_once(future, reply)
+        return reply is not None
 
     def close(self) -> None:
         for inner in self.under_way():

@@ -193,7 +193,7 @@ class ShardedLink:
 
     def cancel(self, change: asyncio.Future[Any]) -> None:
         change = self._router.write_of(change)
-        if self._locked.give_up(change) or self._pauses.cancel(change):
+        if self._locked.give_up(change) or self._pauses.cancel(change) or self._pending.answer_now(change):
             return
         inner = self._pending.inner(change)
         if isinstance(inner, asyncio.Task):

@@ -44,7 +44,7 @@ class CommitOrder:
         earlier = self._earlier(scope)
         self._note(_all_done([done, *earlier]) if earlier else done, scope)
 
-    def answer(self, scope: Scope, deliver: Callable[[], None]) -> None:
+    def answer(self, scope: Scope, deliver: Callable[[], object]) -> None:
         """Call `deliver` when every commit noted so far is done that meets the scope: at once if there is none."""
         if not self._last or not (earlier := self._earlier(scope)):
             deliver()
