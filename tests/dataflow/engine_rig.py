@@ -26,8 +26,8 @@ from noria.dataflow.graph.nodes import Node
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.oneshot.oneshot import OneShot
-from noria.dataflow.worker.changes import ProgramChanges
 from noria.dataflow.worker.fill_ahead import FillAhead
+from noria.dataflow.worker.graph_changes import GraphChanges
 from noria.lowering.lower import Lowering
 from noria.plan.mir import Base, rebased
 from noria.plan.view import ViewDef
@@ -68,7 +68,7 @@ class Rig:
         self.story = self.engine.trace = self.engine.story
         self.lowering = Lowering(self.engine)
         self.ahead = FillAhead(self.engine, 2**40, raises)
-        self._changes = ProgramChanges(self.engine, self.store, self.lowering, WorkerEnvironment(), None)
+        self._changes = GraphChanges(self.engine, self.store, self.lowering, WorkerEnvironment(), None)
         self.tables = {t.name: t for t in tables}
         self.rows: dict[str, list[tuple]] = {t.name: [] for t in tables}
         for t in tables:
@@ -114,14 +114,14 @@ class Rig:
     def cancelled_request(self, rng: random.Random, request: Callable[[], object]) -> bool:
         """Run a request that is cancelled at a random check, if it has not ended before. Returns whether it was
         cancelled."""
-        self.engine.work = CancelledRequest(rng.randrange(8))
+        self.engine.limits = CancelledRequest(rng.randrange(8))
         try:
             request()
         except SqlError as e:
             assert e.code == 1317, e
             return True
         finally:
-            self.engine.work = None
+            self.engine.limits = None
         return False
 
     def add_cancelled_view(self, rng: random.Random, view: ViewDef) -> bool:

@@ -167,8 +167,8 @@ class SlicedQuery:
         if not Scan.can(rig.engine, top):
             return []
         keys = np.concatenate([rig.random_key(chance, view) for _ in range(chance.choice([1, 1, 2, 5]))], axis=1)
-        between = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
-        lookup = QueryLookup(lowered.key, keys, chance.random() < 0.3, between)
+        key_range = rig.random_range(chance, view) if view.ranged and chance.random() < 0.5 else None
+        lookup = QueryLookup(lowered.key, keys, chance.random() < 0.3, key_range)
         scan = Scan(rig.engine, shot, top, lookup)
         rig.engine.scans.append(scan)
         return [SlicedQuery(rig, view, scan, lowered, lookup)]
@@ -194,8 +194,8 @@ class SlicedQuery:
         rig.engine.scans.remove(self.scan)
         rows, ordinal = self.scan.answer()
         view, types = self.view, [f.type for f in self.view.plan.fields]
-        if self.lookup.between is not None:
-            low, high = self.lookup.between
+        if self.lookup.key_range is not None:
+            low, high = self.lookup.key_range
             codes = [encode(r[view.key[0]], types[view.key[0]], rig.symbols) if r[view.key[0]] not in (
                 None, mir_reference.ERROR) else NULL_CODE for r in self.truth]
             expected = Counter(shown(r) for code, r in zip(codes, self.truth, strict=True) if low <= code <= high)

@@ -21,7 +21,7 @@ from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.core.types import TableDef
 from noria.core.values import decode
 from noria.dataflow.cluster.exchanges import Exchanges
-from noria.dataflow.cluster.frontier import exchanges_above
+from noria.dataflow.cluster.frontier_requests import exchanges_above
 from noria.dataflow.cluster.remote_scan import RemoteOneShot, RemoteScan, RemoteTableReads
 from noria.dataflow.engine.memory_limit import evict_bytes, evictable, hold_limit
 from noria.dataflow.graph import text
@@ -77,13 +77,13 @@ class ShardRig(Rig):
         super().__init__(tables, [], make_views, symbols)
         self.rng, self.engine.builds.at_once_rows = rng, at_once_rows
         self.worker = worker
-        self.shards = self.engine.shards = Exchanges(self.engine, worker, workers, send, incarnation)
+        self.exchanges = self.engine.exchanges = Exchanges(self.engine, worker, workers, send, incarnation)
         self.remote_scan = RemoteScan(self.engine, worker, workers, send, incarnation << 40)
-        self.ahead = FillAhead(self.engine, 2**40, raises, self.shards)
+        self.ahead = FillAhead(self.engine, 2**40, raises, self.exchanges)
 
     def settle(self) -> None:
         """Between ticks: run the parked requests that can continue, and some slices."""
-        self.shards.run_ready()
+        self.exchanges.run_ready()
         while self.engine.builds and self.rng.random() < 0.5:
             self.slice()
 
@@ -92,7 +92,7 @@ class ShardRig(Rig):
         assert build is not None
         build.rows = self.rng.choice([1, 1, 2, 16])
         self.engine.builds.step()
-        self.shards.run_ready()
+        self.exchanges.run_ready()
 
 
 class Cluster:
@@ -168,29 +168,29 @@ class Cluster:
         if isinstance(message, ExchangeDelta):
             self.tick(rig, {}, [(c[0], message)])
         elif isinstance(message, RowsRequest):
-            rig.shards.server.serve(c[0], message)
+            rig.exchanges.server.serve(c[0], message)
         elif isinstance(message, RowsReply):
-            rig.shards.answered(message)
+            rig.exchanges.answered(message)
         elif isinstance(message, RowsChunk):
-            rig.shards.chunk_arrived(c[0], message)
+            rig.exchanges.chunk_arrived(c[0], message)
         elif isinstance(message, MoreChunks):
-            rig.shards.server.more(c[0], message)
+            rig.exchanges.server.more(c[0], message)
         elif isinstance(message, Marker):
-            rig.shards.marks.serve(c[0], message)
+            rig.exchanges.marks.serve(c[0], message)
         elif isinstance(message, MarkerReply):
-            rig.shards.marks.answered(c[0], message)
+            rig.exchanges.marks.answered(c[0], message)
         elif isinstance(message, HoldEviction):
-            rig.shards.hold_eviction(c[0], message.hold)
+            rig.exchanges.hold_eviction(c[0], message.hold)
         elif isinstance(message, KeysToFill):
-            rig.shards.found_keys.receive(message)
+            rig.exchanges.found_keys.receive(message)
         elif isinstance(message, TableLoaded):
-            rig.shards.loaded(c[0], message.table)
+            rig.exchanges.loaded(c[0], message.table)
         elif isinstance(message, ExchangesBroken):
-            rig.shards.broken(c[0], message)
+            rig.exchanges.broken(c[0], message)
         elif isinstance(message, WorkerRestarted):
             if message.incarnation == self.incarnations[c[0]]:
                 self.cut.discard(c[::-1])
-            rig.shards.peer_restarted(c[0])
+            rig.exchanges.peer_restarted(c[0])
             rig.remote_scan.lost(c[0])
         elif isinstance(message, TableLookup):
             rig.remote_scan.serve(c[0], message)
@@ -198,13 +198,13 @@ class Cluster:
             rig.remote_scan.answered(message)
         else:
             assert isinstance(message, EvictedKeys)
-            rig.shards.evicted(c[0], message)
+            rig.exchanges.evicted(c[0], message)
         rig.settle()
 
     def tick(self, rig: ShardRig, deltas: dict[str, Batch], updates: list[tuple[int, ExchangeDelta]]) -> None:
         arrived: dict[Node, list[Batch]] = defaultdict(list)
         for sender, update in updates:
-            if (known := rig.shards.arrived(sender, update)) is not None:
+            if (known := rig.exchanges.arrived(sender, update)) is not None:
                 arrived[known[0]].append(known[1])
         rig.engine.tick(deltas, {n: concat(rows, n.width) for n, rows in arrived.items()})
         rig.settle()
@@ -216,7 +216,7 @@ class Cluster:
                 break
         else:
             raise AssertionError("messages without end")
-        assert all(rig.shards.idle() for rig in self.rigs), "a request waits and no message is under way"
+        assert all(rig.exchanges.idle() for rig in self.rigs), "a request waits and no message is under way"
 
     def crash(self) -> None:
         """Lose a worker, and restart it with its base tables."""
@@ -254,7 +254,7 @@ class Cluster:
             messages.pop()
         messages.append(WorkerRestarted(self.incarnations[a]))
         rig = self.rigs[a]
-        rig.shards.peer_restarted(b)
+        rig.exchanges.peer_restarted(b)
         rig.remote_scan.lost(b)
         rig.settle()
 
@@ -336,12 +336,12 @@ class Cluster:
         """Read keys at the worker that owns them; `reply` is called when the answer is complete."""
         def again() -> None:
             if not rig.engine.ready(view.name):
-                rig.shards.waiting.park(lambda: rig.engine.ready(view.name), again)
+                rig.exchanges.waiting.park(lambda: rig.engine.ready(view.name), again)
                 return
             try:
                 rows, ordinal = rig.engine.read(view.name, keys, nulls=True)
             except RemoteRowsNeeded as r:
-                rig.shards.waiting.wait(r, again, again, self.failed)
+                rig.exchanges.waiting.wait(r, again, again, self.failed)
                 return
             except SqlError as error:
                 self.failed(error)
@@ -367,7 +367,7 @@ class Cluster:
             if reader is not None and reader.live and reader.parts and rig.engine.ready(view.name):
                 self._check(rig, reader, self._mine(rig, reader, self._recomputed(rig)[reader]))
 
-        rig.shards.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
+        rig.exchanges.marks.catch_up(exchanges_above(rig.engine.readers[view.name]), done)
         rig.settle()
 
     def one_shot(self, view: ViewDef) -> None:
@@ -384,7 +384,7 @@ class Cluster:
             try:
                 rows, ordinal = shot.read(top, lowered.key, keys, nulls)
             except RemoteRowsNeeded as r:
-                rig.shards.waiting.wait(r, again, again, unexpected)
+                rig.exchanges.waiting.wait(r, again, again, unexpected)
                 return
             self.catching = None
             truth = mir_reference.run(view.plan, {t: list(rows) for t, rows in self.rows.items()})

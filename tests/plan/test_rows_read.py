@@ -22,9 +22,9 @@ A = TableDef("a", (Column("id", INT, False), Column("w", INT), Column("s", TEXT)
 B = TableDef("b", (Column("id", INT, False), Column("a", INT), Column("v", INT)), (0,), table_id=2)
 
 
-def shown(plan: ViewDef | Mir, keys: list[tuple[Any, ...]] | None = None, between: tuple[int, int] | None = None
+def shown(plan: ViewDef | Mir, keys: list[tuple[Any, ...]] | None = None, key_range: tuple[int, int] | None = None
           ) -> list[str]:
-    found = rows_of_lookup(plan, keys or [], False, between) if isinstance(plan, ViewDef) else rows_read(plan)
+    found = rows_of_lookup(plan, keys or [], False, key_range) if isinstance(plan, ViewDef) else rows_read(plan)
     return [f"{table}: {' and '.join(sorted(map(str, terms)))}" for table, terms in found]
 
 
@@ -60,7 +60,7 @@ def test_texts_of_one_group_may_differ() -> None:
 
 def test_ranges_and_lookups_of_nothing() -> None:
     view = ViewDef("v", Base(A), (0,), 3, ranged=True)
-    assert shown(view, between=(3, 9)) == ["a: ge(#0, 3) and le(#0, 9)"]
+    assert shown(view, key_range=(3, 9)) == ["a: ge(#0, 3) and le(#0, 9)"]
     assert shown(view, []) == []
     assert shown(ViewDef("v", Base(A), (), 3), [()]) == ["a: "]
 

@@ -95,7 +95,7 @@ class FakeWorker:
         self.around.began(0)
         return replies
 
-    def between(self) -> list[Envelope]:
+    def do_turns(self) -> list[Envelope]:
         return []
 
     def _answer(self, envelope: Envelope) -> Packet:

@@ -12,7 +12,7 @@ from typing import Any
 
 from noria.control.program import Program
 from noria.core.limits import OFF_LOOP_ROWS
-from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.link.link import LinkState, WorkerLink
 from noria.runtime.transport import handshake
 from noria.runtime.transport.handshake import SharedCredentials
@@ -51,7 +51,7 @@ class Several:
         frontiers = [FrontierReader(frontier_path(run_dir, w), workers) for w in range(workers)]
         self.links = [WorkerLink(ends[w], epoch, w, frontier_of=frontiers[w],
                                  elsewhere=elsewhere) for w in range(workers)]
-        self.link = ShardedLink(self.links, epoch)
+        self.link = ClusterLink(self.links, epoch)
         self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(self.program, self.link,

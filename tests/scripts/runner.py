@@ -124,7 +124,7 @@ class Script:
         view = self.views[name.lower()]
         type = view.key_fields[0].type
         codes = [encode(ast.literal_eval(v), type, self.symbols) for v in (low, *high)]
-        reply = self.send(packets.Read(0, view.name, (), between=(codes[0], codes[1] if high else MAX_INT)))
+        reply = self.send(packets.Read(0, view.name, (), key_range=(codes[0], codes[1] if high else MAX_INT)))
         rows = [tuple(r.values())[:-1] for r in reply.rows.to_pylist()]
         self.out += [f"= {r}" for r in sorted(rows, key=str)] or ["= nothing"]
 

@@ -13,7 +13,7 @@ from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Inspect
 from noria.plan.view import ViewDef
 from noria.server.applying import applied
-from noria.server.bulk.loading import LoadPermit
+from noria.server.bulk.load_permit import LoadPermit
 from noria.server.http.app import make_app
 from noria.server.http.server import HttpLimits, HttpServer
 from noria.server.listening import listening

@@ -13,7 +13,7 @@ from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.limits import LOGIN_AGAIN_S, LOGIN_BURST, LOGIN_LOG_LINES, LOGIN_LOG_S, LOGIN_WAIT_S
 from noria.server.http.app import make_app
-from noria.server.http.gate import RequestPolicy
+from noria.server.http.request_filter import RequestPolicy
 from noria.server.logins import LoginGuard, TooManyLogins
 from server.fake_services import FakeServices
 from server.mysql.mysql_fakes import (

@@ -17,7 +17,7 @@ from zlib import crc32
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Evict
 from noria.dataflow.worker import worker
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.routing import scatter_gather
 from noria.state.symbols.symbols import SymbolTable
 from simulated.clients import TABLES, Client, Lost, Programmer

@@ -15,7 +15,7 @@ from typing import Any
 
 from noria.control.program import Program
 from noria.core.limits import LEASE_MS, OFF_LOOP_ROWS
-from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import doing_path
@@ -124,7 +124,7 @@ class Life:
                       for w in range(workers)]
         for link in self.links:
             link._heart = _Heart(partial(sim.cancelled, epoch, link.worker))
-        self.link = ShardedLink(self.links, epoch)
+        self.link = ClusterLink(self.links, epoch)
         self.program = Program(self.link)
         self.link.on_hello = self.program.welcome
         views = [str(views_dir(sim.run_dir, w, workers)) for w in range(workers)]

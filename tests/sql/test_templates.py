@@ -11,7 +11,7 @@ from noria.core.errors import SqlError
 from noria.core.expressions.functions import canonical
 from noria.core.statements import Update
 from noria.sql.expressions import templates
-from noria.sql.parse import Prepared, bind, prepare
+from noria.sql.parse import PlannedStatement, bind, prepare
 from sql.catalogs import DictCatalog
 
 ASSIGNED = ("i = i + ?", "i = ?", "s = ?", "s = CONCAT(s, ?)", "d = d * ?", "m = m - ?", "day = ?",
@@ -34,7 +34,7 @@ def value(chance: random.Random) -> Any:
         chance.choice(("", "a", "A", "7", "-1.5", "2024-01-31", "é%_\\", "x" * 70_000, " 5 ", "\0"))))
 
 
-def outcome(prepared: Prepared, values: list[Any]) -> object:
+def outcome(prepared: PlannedStatement, values: list[Any]) -> object:
     try:
         made = bind(prepared, values)
         assert isinstance(made, Update)

@@ -22,7 +22,7 @@ from noria.control.processes.leases import Claim
 from noria.control.program import Program
 from noria.core.errors import no_table
 from noria.core.limits import DEFAULT_MEMORY_BYTES, MAX_EXECUTION_MS, OFF_LOOP_ROWS
-from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import Link
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, views_dir
@@ -78,7 +78,7 @@ class EmbeddedTransport:
         links = [InProcessLink(config.for_worker(w)) for w in range(config.workers)]
         for link in links if config.workers > 1 else ():
             link.others = links
-        self.link: Link = links[0] if config.workers == 1 else ShardedLink(links, config.epoch)
+        self.link: Link = links[0] if config.workers == 1 else ClusterLink(links, config.epoch)
         self.program = Program(self.link, hold_ms=MAX_EXECUTION_MS)
         self.link.on_hello = self.program.welcome
         self.executor = Executor(

@@ -26,7 +26,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.limits import FEED_ALIVE_S
 from noria.runtime.transport.client_tls import client_context
 from noria.runtime.transport.json_lines import json_lines
-from noria.server.bulk.loading import PROOF_HEADER, TOKEN_FILE, proof
+from noria.server.bulk.load_permit import PROOF_HEADER, TOKEN_FILE, proof
 from noria.server.http.bodies import ARROW, JSON, TRANSACTION_HEADER
 from noria.server.http.parameters import encoded
 

@@ -3,11 +3,11 @@
 A change is one `Migrate` packet.  The worker plans and applies it, and stores the recipe (the CREATE VIEW statements of
 the program) in the same commit as the tables.  Keeps true: the catalog has what the worker has acknowledged.
 
-    Catalog        tables and views as data; waits for nothing
+    ProgramCatalog tables and views as data; waits for nothing
     ChangeSender   one change at a time, over the link
     views          ViewReaders, AdHocViews: which views have a reader; FirstStates: who waits for it
     ddl            Definitions: from a command to TableChanges, CopyingAlter, Truncate, ViewChanges, PlaceholderViews
-                   Rewriting: large UPDATEs and DELETEs; Recovery: a worker starts
+                   TableRewrites: large UPDATEs and DELETEs; Recovery: a worker starts
     apply          ProgramApply: the program as one text
 """
 
@@ -47,18 +47,18 @@ class Program:
         self.sender = sender = ChangeSender(link, catalog)
         readers = ViewReaders(catalog, sender, states)
         self.adhoc_views = adhoc = AdHocViews(catalog, sender, states, readers, adhoc_views, hold_ms)
-        self.beside = beside = ShadowViews(states)
-        self.swap = swap = TableSwap(catalog, sender, beside)
+        self.shadow_views = shadow_views = ShadowViews(states)
+        self.swap = swap = TableSwap(catalog, sender, shadow_views)
         self.foreign_keys = keys = ForeignKeys(catalog)
-        self.table_changes = tables = TableChanges(catalog, sender, beside, keys)
-        self.view_changes = views = ViewChanges(catalog, sender, readers, beside)
+        self.table_changes = tables = TableChanges(catalog, sender, shadow_views, keys)
+        self.view_changes = views = ViewChanges(catalog, sender, readers, shadow_views)
         alter = CopyingAlter(catalog, sender, tables, swap, keys)
         definitions = Definitions(catalog, sender, tables, views, PlaceholderViews(catalog, sender, views), alter,
                                   Truncation(catalog, sender, swap, keys),
-                                  databases := DatabaseChanges(catalog, sender, readers, beside, views, keys))
+                                  databases := DatabaseChanges(catalog, sender, readers, shadow_views, views, keys))
         self.rewriting = rewriting = TableRewrites(catalog, sender, states, swap)
-        self.applying = applying = ProgramApply(catalog, sender, states, readers, beside, tables, alter, databases,
-                                                keys)
+        self.applying = applying = ProgramApply(catalog, sender, states, readers, shadow_views, tables, alter,
+                                                databases, keys)
         recovery = Recovery(catalog, sender, readers, adhoc)
         states.on_failed, states.on_unwanted = recovery.unfillable, adhoc.unwanted
 

@@ -71,7 +71,7 @@ class Lowering:
             return self.made[m]
         op, no_lookups = OPERATORS[type(m)](m), [None] * len(m.inputs)
         inputs: Iterable[Node] = map(self.node, m.inputs)
-        if self.engine.shards is not None and (parts := op.in_parts()) is not None:
+        if self.engine.exchanges is not None and (parts := op.in_parts()) is not None:
             inputs = list(inputs)
             if op.partition([i.parts for i in inputs]).inputs != (None,):
                 part, op = parts
@@ -86,7 +86,7 @@ class Lowering:
     def _added(self, op: Operator, inputs: Iterable[Node], lookups: Sequence[Columns | None]) -> Node:
         """Add a node over these inputs, with the exchanges and Keeps that it needs between.  `lookups`: the columns by
         which it looks up each input."""
-        if self.engine.shards is not None:
+        if self.engine.exchanges is not None:
             inputs = list(inputs)
             partition = op.partition([i.parts for i in inputs])
             inputs = [self._exchange(i, by) for i, by in zip(inputs, partition.inputs, strict=True)]
@@ -95,9 +95,9 @@ class Lowering:
     def _joined(self, op: Operator, parents: Sequence[Node]) -> Node:
         """Add a node with exactly these parents."""
         node = self.engine.graph.add(op, parents)
-        if self.engine.shards is not None:
+        if self.engine.exchanges is not None:
             node.parts = op.partition([p.parts for p in parents]).output
-            node.all_remote = node.parts == ONE and self.engine.shards.worker != 0
+            node.all_remote = node.parts == ONE and self.engine.exchanges.worker != 0
         return node
 
     def _exchange(self, node: Node, by: Columns | None) -> Node:
@@ -124,7 +124,7 @@ class Lowering:
 
     def _reporting_errors(self, view: ViewDef) -> ViewDef:
         """The view in the form in which it enters the graph."""
-        return error_reporting_view(view if self.engine.shards is None else of_parts(view))
+        return error_reporting_view(view if self.engine.exchanges is None else of_parts(view))
 
     def replan(self) -> None:
         """Make the nodes of all views and remove unneeded ones.  The views that are related to a change and not in use
@@ -145,7 +145,7 @@ class Lowering:
             if self._plans.get(view.name) != plans[view.name]:
                 self._lower(view, plans[view.name])
         self._sweep()
-        if self.engine.shards is not None:
+        if self.engine.exchanges is not None:
             engine = self.engine
             full = [n for n in engine.graph.nodes if n in self._full]
             self._full = set(layout.plan(engine.graph.nodes, engine.reads.items(), full, engine.ranged).full)
@@ -184,13 +184,13 @@ class Lowering:
         if view.internal and not view.feed:
             return
         node = self.engine.readers.get(view.name)
-        if node is not None and not node.full and self.engine.shards is None:
+        if node is not None and not node.full and self.engine.exchanges is None:
             self.engine.graph.move(node, [top])
             return
         if node is not None:
             self._drop_reader(view.name)
         by = None
-        if self.engine.shards is not None:
+        if self.engine.exchanges is not None:
             (by,) = reader_of(view).partition([top.parts]).inputs
         self._reader(view, [self._exchange(top, by)])
 
@@ -217,7 +217,7 @@ class Lowering:
 
     def _may_change(self, view: ViewDef) -> bool:
         """Whether the view can be planned again.  Never with several workers: each knows only its own part."""
-        return self.engine.shards is None and self._is_idle(view)
+        return self.engine.exchanges is None and self._is_idle(view)
 
     def is_idle(self, view: str) -> bool:
         """Whether nothing has been read from the view on this worker yet."""
@@ -226,7 +226,7 @@ class Lowering:
     def _is_full(self, node: Node) -> bool:
         """Whether the node is full.  With several workers, whether it must be: all of them must plan alike, whatever
         their states."""
-        return node.full if self.engine.shards is None else node in self._full
+        return node.full if self.engine.exchanges is None else node in self._full
 
     def _full_alone(self, view: ViewDef, plan: mir.Mir) -> UnsharedLayout:
         """Lay out a program of this view alone, with this plan (see `reuse.sharing.UnsharedLayout`)."""

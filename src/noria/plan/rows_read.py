@@ -63,13 +63,13 @@ def rows_read(plan: Mir, terms: Terms = ()) -> Iterator[Read]:
         yield from rows_read(one, its_terms)
 
 
-def rows_of_lookup(view: ViewDef, keys: Sequence[tuple[Any, ...]], nulls: bool, between: tuple[int, int] | None
+def rows_of_lookup(view: ViewDef, keys: Sequence[tuple[Any, ...]], nulls: bool, key_range: tuple[int, int] | None
                    ) -> Iterator[Read]:
     """Yield each use of a base table by lookups of a view's keys, or of a range of its only key.  nulls: a None in a
     key matches NULL."""
-    if between is None and not keys:
+    if key_range is None and not keys:
         return
-    terms = _points(view, keys, nulls) if between is None else _range(view, *between)
+    terms = _points(view, keys, nulls) if key_range is None else _range(view, *key_range)
     found = Filter(view.plan, Call(BOOL, True, "and", tuple(terms))) if terms else view.plan
     yield from rows_read(found if view.after is None else with_leaf(view.after, found))
 

@@ -38,10 +38,10 @@ class ClusterHosts:
         if not s.cluster_host:
             return None
         try:
-            between = SharedCredentials(handshake.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
-            handshake.tls(between, server=True)
-            self._hub = ServerTunnel(TunnelSettings(self._run_dir, s.workers, s.cluster_host, s.cluster_port, between),
-                                     log.warning)
+            credentials = SharedCredentials(handshake.secret_of(s.data_dir), s.cluster_cert, s.cluster_key)
+            handshake.tls(credentials, server=True)
+            settings = TunnelSettings(self._run_dir, s.workers, s.cluster_host, s.cluster_port, credentials)
+            self._hub = ServerTunnel(settings, log.warning)
             await self._hub.start()
         except (NotAuthenticated, CannotTunnel) as e:
             raise SettingsError(str(e)) from e

@@ -35,7 +35,7 @@ from noria.core.types import TableDef
 from noria.dataflow.inspect.render import size
 from noria.dataflow.messages.packets import Done, Evict, Hello, Inspect, SetLimit
 from noria.plan.view import ViewDef
-from noria.runtime.cluster.sharded import ShardedLink
+from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.link.link import Link, LinkState, WorkerLink
 from noria.runtime.transport.heartbeats import doing_path
 from noria.runtime.transport.tunnel import FRONTS
@@ -46,15 +46,15 @@ from noria.server.answering.executor import Executor
 from noria.server.answering.first_state_progress import FillRate, FirstStateProgress
 from noria.server.applying import applied
 from noria.server.bulk.indexes import Indexes
-from noria.server.bulk.jobs import Bulk
-from noria.server.bulk.loading import TOKEN_FILE, LoadPermit, make_token
+from noria.server.bulk.jobs import BulkJobs
+from noria.server.bulk.load_permit import TOKEN_FILE, LoadPermit, make_token
 from noria.server.bulk.reporting import logged
 from noria.server.feeding import Feeds
 from noria.server.fronts.controller import CannotServe, Fronts
 from noria.server.fronts.messages import StartServing
 from noria.server.hosts import ClusterHosts
 from noria.server.http.app import make_app
-from noria.server.http.gate import RequestPolicy
+from noria.server.http.request_filter import RequestPolicy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening, reserved
 from noria.server.mysql import MysqlServer, account, listen
@@ -192,7 +192,7 @@ class ServerNode:
                                  frontier_of=FrontierReader(frontier_path(run_dir, w), several),
                                  elsewhere=hosts.elsewhere)
                       for w in range(several)]
-        self.link: Link = self.links[0] if several == 1 else ShardedLink(self.links, epoch)
+        self.link: Link = self.links[0] if several == 1 else ClusterLink(self.links, epoch)
         self.link.on_hello = self._hello
         self.program = Program(self.link)
         await self.link.start()
@@ -206,7 +206,7 @@ class ServerNode:
         self._closers.append(("Spark driver", self.supervisor.stop))
         self._closers.append(("Spark batch driver", self.batch.stop))
         self._closers.append(("worker", self.link.close))
-        self.bulk = Bulk(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
+        self.bulk = BulkJobs(self.batch, self.link, self.program, settings.data_dir / "snapshots", several)
         self._closers.append(("snapshots", self.bulk.snapshots.close))
         self.program.first_states.bootstrap = self.bulk.bootstrap
         self.program.rewriting.rewriter = self.bulk

@@ -6,12 +6,12 @@ Keeps true: nothing here depends on how a front writes to its clients.  A `Sessi
 one request at a time and waits for its answer.  Each outcome carries its own warnings.
 
 A method may raise `SqlError`, return a value, or, if its signature says so, return an awaitable or `PendingOutcome`.
-An immediate value is fastest: the reply is sent in the same turn of the event loop.  `PendingOutcome`, which all
-writes use, is
-next: a future completes it without a task.
+An immediate value is fastest: the reply is sent in the same turn of the event loop.  All writes return a
+`PendingOutcome`, which is next: a future completes it without a task.
 
-A front may keep a reply (design/decisions.md, 5) if its `ResultSet` `stands` on one entry of a view.  It may send the
-reply again while the entry has that version, for the same request in a `keepable` session of the same `status`.
+A front may keep a reply (design/decisions.md, 5) if the `version` of its `ResultSet` names one entry of a view.  It may
+send the reply again while the entry has that version, for the same request in a `keepable` session of the same
+`status`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ResultSet:
     fields: Sequence[Field]
     rows: Sequence[Sequence[object]]
     warnings: Sequence[Warning_] = ()
-    stands: ReadVersion | None = None
+    version: ReadVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

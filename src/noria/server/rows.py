@@ -105,7 +105,7 @@ def jsonable(value: Any) -> Any:
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-async def beside(make: Callable[[Many], Sequence[Any]], found: Many) -> Sequence[Any]:
+async def off_loop(make: Callable[[Many], Sequence[Any]], found: Many) -> Sequence[Any]:
     """Return `make(found)`.  For many rows it runs in a thread, for one result at a time."""
     if len(found) <= OFF_LOOP_ROWS:
         return make(found)

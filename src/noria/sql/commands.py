@@ -379,7 +379,7 @@ def tables_changed(command: Command) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PlannedStatement:
     """A prepared statement with `parameters` question marks.
 
     `command` has its result columns.  Its parameters stay parameters, or are NULL if each execution plans anew.

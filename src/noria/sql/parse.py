@@ -26,14 +26,14 @@ from noria.sql.commands import (
     Explain,
     LockingSelect,
     NoOp,
-    Prepared,
+    PlannedStatement,
     Select,
     SelectItems,
     bound_select,
 )
 from noria.sql.expressions import clock
 from noria.sql.query.locking import locking
-from noria.sql.query.purposes import block_of, select_of
+from noria.sql.query.plan_select import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.statements import alterations, definitions, information, placeholder_views, session, writes
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
@@ -72,7 +72,7 @@ def _nothing(text: str) -> NoOp:
     return NoOp("comment")
 
 
-def prepare(text: str, catalog: Catalog, names: Names = STORED) -> Prepared:
+def prepare(text: str, catalog: Catalog, names: Names = STORED) -> PlannedStatement:
     """Plan one statement; `bind` sets the values of its parameters.  Raises SqlError for several statements."""
     statements = statements_of(tokenize(text))
     if len(statements) != 1:
@@ -82,7 +82,7 @@ def prepare(text: str, catalog: Catalog, names: Names = STORED) -> Prepared:
     return _plan(statements[0], text, catalog, names)
 
 
-def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
+def bind(prepared: PlannedStatement, values: Sequence[Any]) -> Command:
     """Return the command with these values.  Raises error 1210 if their number is wrong."""
     if len(values) != prepared.parameters:
         raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to EXECUTE: {len(values)} values for "
@@ -93,22 +93,22 @@ def bind(prepared: Prepared, values: Sequence[Any]) -> Command:
         raise too_deep() from None
 
 
-def _plan(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
+def _plan(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> PlannedStatement:
     try:
         return _plan_statement(tokens, text, catalog, names)
     except RecursionError:
         raise too_deep() from None
 
 
-def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> Prepared:
+def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Names) -> PlannedStatement:
     said = session.command(tokens, text, names)
     if said is not None:
-        return Prepared(said, 0, lambda values: said)
+        return PlannedStatement(said, 0, lambda values: said)
     word = tokens[0].text.upper()
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest, analyze = _explained(tokens), _analyzes(tokens)
         inner, of = _plan(rest, text, catalog, names), text[rest[0].start:]
-        return Prepared(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
+        return PlannedStatement(Explain(_unlocked(inner.command), analyze, of), inner.parameters,
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
@@ -121,10 +121,10 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
         return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
     command, binder = _command(statement, catalog, names)
-    return Prepared(command, statement.parameters, binder)
+    return PlannedStatement(command, statement.parameters, binder)
 
 
-def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
+def _done(tokens: list[Token], text: str, catalog: Catalog) -> PlannedStatement:
     """DO expression, …: a SELECT of these without FROM."""
     do = tokens[0]
     select = Token(TokenType.SELECT, do.text, do.line, do.col, do.start, do.end)
@@ -133,7 +133,7 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> Prepared:
     if not isinstance(tree, exp.Select) or any(value for name, value in tree.args.items() if name != "expressions"):
         raise parse_error("DO takes expressions only, without FROM or other clauses")
     command, binder = (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree, catalog)
-    return Prepared(_do(command), statement.parameters, lambda values: _do(binder(values)))
+    return PlannedStatement(_do(command), statement.parameters, lambda values: _do(binder(values)))
 
 
 def _do(command: Command) -> Command:
@@ -202,9 +202,9 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
 _SELECTS = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
-def _information(statement: Statement, names: Names) -> Prepared:
+def _information(statement: Statement, names: Names) -> PlannedStatement:
     tree, nodes = statement.tree.unnest(), statement.nodes
-    return Prepared(information.select(tree, nodes, None, names), statement.parameters,
+    return PlannedStatement(information.select(tree, nodes, None, names), statement.parameters,
                     lambda values: information.select(tree, nodes, values, names))
 
 
@@ -232,7 +232,7 @@ def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Comm
         return ClockDependent(at, fields)
 
     first = planned(_SOME_TIME, timedelta())[0]
-    fields = Prepared(first, 0, lambda values: first).fields
+    fields = PlannedStatement(first, 0, lambda values: first).fields
     return bound([None] * statement.parameters), bound
 
 
@@ -276,4 +276,4 @@ def _bound(select: Select, values: Sequence[Any]) -> Select:
     return select if select.view is None else bound_select(select, values)
 
 
-__all__ = ["Catalog", "Command", "Prepared", "Select", "bind", "parse", "prepare", "split"]
+__all__ = ["Catalog", "Command", "PlannedStatement", "Select", "bind", "parse", "prepare", "split"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from noria.core.types import DATETIME, INT, TEXT, Column, TableDef
 from noria.plan.view import ViewDef
-from noria.sql.commands import Prepared
+from noria.sql.commands import PlannedStatement
 from noria.sql.parse import prepare
 
 USERS = TableDef("users", (Column("id", INT, False), Column("name", TEXT, False)), (0,), table_id=1)
@@ -35,6 +35,6 @@ class _Catalog:
         return None
 
 
-def plan_some(rounds: int = ROUNDS) -> list[Prepared]:
+def plan_some(rounds: int = ROUNDS) -> list[PlannedStatement]:
     """Parse and plan SELECTS `rounds` times, each time with other literals."""
     return [prepare(text.format(n=n), _Catalog()) for n in range(1, rounds + 1) for text in SELECTS]

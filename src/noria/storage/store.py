@@ -15,10 +15,10 @@ import struct
 
 from noria.core.batch import Batch
 from noria.core.symbols import Symbols
-from noria.storage.commits import bulk, prepared
+from noria.storage.commits import prepared, sst_ingest
 from noria.storage.commits.committing import StoreCommits
 from noria.storage.commits.delta_log import DeltaLog
-from noria.storage.commits.loading import LoadCommits
+from noria.storage.commits.load_commits import LoadCommits
 from noria.storage.commits.statement_commits import StatementCommits
 from noria.storage.commits.two_phase import Participant
 from noria.storage.online.definitions import TableDefinitions
@@ -69,10 +69,10 @@ class RocksStore:
         done = meta.read_done(engine)
         self._groups = groups = prepared.PreparedGroups.read(engine)
         tables.check_data(self.path)
-        resumed = bulk.finish_interrupted(engine, tables.by_name, groups.prepared)
+        resumed = sst_ingest.finish_interrupted(engine, tables.by_name, groups.prepared)
         if resumed is not None:
             done[resumed.seq % meta.RECENT_RESULTS] = resumed
-        self._as_stood = resumed is None  # are the rows the same as when the store was opened?
+        self._as_opened = resumed is None  # are the rows the same as when the store was opened?
 
         self.transactions = staged = StagedTransactions(engine, symbols, tables.by_name, tables.readable, shard)
         staged.refuse = lambda name: groups.refuse_unlocked(tables, name)
@@ -104,13 +104,13 @@ class RocksStore:
         self.tidy, self.memory, self.flush_ahead = engine.tidy, engine.memory_bytes, engine.flush_ahead
         self.close = engine.close
 
-    def written_since(self, stand: StorePosition) -> dict[str, Batch] | None:
+    def written_since(self, position: StorePosition) -> dict[str, Batch] | None:
         """By table, the rows written after a moment and before the store was opened; None if they are unknown."""
-        return self.deltas.since(stand, self._tables.by_name.values()) if self._as_stood else None
+        return self.deltas.since(position, self._tables.by_name.values()) if self._as_opened else None
 
-    def stands(self) -> StorePosition | None:
+    def position(self) -> StorePosition | None:
         """The store's current moment; None if it is unknown whether the last commit is on disk."""
-        return None if self.engine.in_doubt else self.engine.stand()
+        return None if self.engine.in_doubt else self.engine.position()
 
     def hold_memory(self, limit: int) -> None:
         self.engine.hold(RocksMemory.within(limit))

@@ -420,8 +420,8 @@ class AttachedView:
             if result[0] == TOO_LARGE:
                 self._enlarge()
                 continue
-            between = not same_tick or (before >= 0 and kernels.stable_tick(self._words) == before)
-            if between or result[0] == ELSEWHERE:
+            moved = not same_tick or (before >= 0 and kernels.stable_tick(self._words) == before)
+            if moved or result[0] == ELSEWHERE:
                 return result
             tries += 1
             if tries == _TICK_TRIES:

@@ -113,10 +113,10 @@ class Fuzz:
         views = list(self.database.program.views())
         keys = {"by_s": [("text 3",), ("TEXT 4",)], "by_n_d": [(1, 1), (2, 2)], "by_day": [(None,)], "totals": [()]}
         reads = [packets.Read(0, v.name, keys.get(v.name, [(i,) for i in range(3)]), limit_ms=2_000) for v in views]
-        ranges = [packets.Read(0, "by_range", [], between=(3, 30), first=5, limit_ms=2_000)]
+        ranges = [packets.Read(0, "by_range", [], key_range=(3, 30), first=5, limit_ms=2_000)]
         once = [packets.Query(0, v, keys.get(v.name, [(i,) for i in range(3)]), rows=10**6) for v in views]
         by_range = next(v for v in views if v.name == "by_range")
-        once.append(packets.Query(0, by_range, (), between=(3, 30), first=5, descending=True, rows=10**6))
+        once.append(packets.Query(0, by_range, (), key_range=(3, 30), first=5, descending=True, rows=10**6))
         columns = (Column("a", INT, False), Column("b", TEXT))
         new = [parse(text, self.database.program)[0] for text in NEW_VIEWS]
         added = [packets.Migrate((packets.AddView(v.view),), (), limit_ms=2_000) for v in new]
@@ -197,7 +197,7 @@ class Fuzz:
             assert not errors_of(reply), errors_of(reply)
         for view, key, rows in (("by_s", ("Text 7",), 1), ("joined", (3,), 7), ("by_range", None, 40),
                                 ("totals", (), 3)):
-            read = packets.Read(0, view, [] if key is None else [key], between=(-100, 100) if key is None else None)
+            read = packets.Read(0, view, [] if key is None else [key], key_range=(-100, 100) if key is None else None)
             reply = self.step(read)
             assert reply.error is None and reply.rows.num_rows == rows, (view, reply)
         validated = self.step(packets.Inspect(0, "validate"))

@@ -16,7 +16,7 @@ import pytest
 
 from control.databases import Opened
 from noria.control.apply.preview import Preview
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import published
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.dataflow.messages.packets import Rehearse

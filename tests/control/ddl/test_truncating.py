@@ -35,7 +35,7 @@ class Emptied(Opened):
         names = [v for d in self.ask("graph") for v in d["views"]]
         tables = [t for worker in each_worker(self.db) for t in worker.store.tables()]
         told = [self.program.explanation(v.name) for v in self.program.views()]
-        return [n for n in (*names, *tables, *self.program.beside.views, *told) if "\0" in n]
+        return [n for n in (*names, *tables, *self.program.shadow_views.views, *told) if "\0" in n]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ Meanwhile = Callable[[], Any]
 def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> None:
     """TRUNCATE, and what happens while its twins are being filled: a function, or a statement; one at each time."""
     program, left = emptied.program, list(whats)
-    waits = program.beside.fill
+    waits = program.shadow_views.fill
 
     async def fill(reply: packets.Migrated) -> None:
         what = left.pop(0) if left else None
@@ -65,11 +65,11 @@ def truncated(emptied: Emptied, *whats: Meanwhile | str, table: str = "t") -> No
     async def run() -> None:
         await program.define(Truncate(table))
 
-    program.beside.fill = fill
+    program.shadow_views.fill = fill
     try:
         emptied.transport.run(run())
     finally:
-        del program.beside.fill
+        del program.shadow_views.fill
         assert not left
 
 
@@ -83,7 +83,7 @@ def filled(emptied: Emptied) -> Emptied:
     db.sql("CREATE TABLE u (id INT PRIMARY KEY, k INT)")
     db.sql("CREATE VIEW by_a AS SELECT id, a FROM t WHERE a = ?")
     db.sql(f"CREATE MATERIALIZED VIEW per AS {PER}")
-    db.sql("CREATE VIEW unread AS SELECT COUNT(*) AS n FROM t")
+    db.sql("CREATE VIEW without_reader AS SELECT COUNT(*) AS n FROM t")
     db.table("u").insert([(i, i % 5) for i in range(MANY)])
     db.table("t").insert([(i % 7, f"s{i % 3}") for i in range(100)], ["a", "s"])
     assert len(emptied.rows("SELECT * FROM by_a WHERE a = 3")) == 14
@@ -97,7 +97,7 @@ def has(emptied: Emptied, rows: int) -> None:
         assert len(emptied.rows("SELECT * FROM by_a WHERE a = 3")) == len([i for i in range(rows) if i % 7 == 3])
         counts = Counter(i % 7 for i in range(rows))
         assert emptied.rows("SELECT id, n FROM per WHERE n > 0") == sorted(counts.items())
-        assert emptied.rows("SELECT n FROM unread") == [(rows,)]
+        assert emptied.rows("SELECT n FROM without_reader") == [(rows,)]
         assert len(emptied.rows("SELECT id FROM t WHERE s = 's1'")) == len([i for i in range(rows) if i % 3 == 1])
         emptied.ask("validate")
         assert emptied.traces() == []
@@ -113,7 +113,7 @@ def test_all_goes_and_all_goes_on(filled: Emptied) -> None:
     before = program(filled)
     assert filled.db.sql("TRUNCATE TABLE t").affected == 0
     assert program(filled) == before
-    assert filled.program.catalog.unread == {"unread"}
+    assert filled.program.catalog.without_reader == {"without_reader"}
     has(filled, 0)
     filled.db.table("t").insert([(i % 7, f"s{i % 3}") for i in range(20)], ["a", "s"])
     assert filled.rows("SELECT MIN(id), MAX(id) FROM t") == [(1, 20)], "AUTO_INCREMENT begins anew"
@@ -155,7 +155,7 @@ def test_what_other_tables_get_meanwhile_stays(filled: Emptied) -> None:
 
 @pytest.mark.parametrize("text", [
     "DROP VIEW per", "CREATE VIEW more AS SELECT s, COUNT(*) AS n FROM t GROUP BY s", "CREATE OR REPLACE VIEW by_a AS "
-    "SELECT a, id FROM t WHERE id = ?", "SELECT n FROM unread", "CREATE TABLE another (id INT PRIMARY KEY)",
+    "SELECT a, id FROM t WHERE id = ?", "SELECT n FROM without_reader", "CREATE TABLE another (id INT PRIMARY KEY)",
     "CREATE MATERIALIZED VIEW more AS SELECT u.k, COUNT(t.id) AS n FROM u LEFT JOIN t ON t.a = u.id GROUP BY u.k",
     "RENAME TABLE u TO w", "ALTER TABLE u ADD COLUMN more INT", "SELECT k, COUNT(*) FROM u GROUP BY k"])
 def test_the_program_changes_meanwhile(filled: Emptied, text: str) -> None:
@@ -178,7 +178,7 @@ def test_the_program_changes_meanwhile(filled: Emptied, text: str) -> None:
 
 def test_a_view_is_being_replaced(filled: Emptied) -> None:
     """TRUNCATE waits for it; one that is given up meanwhile leaves no trace."""
-    program, waits = filled.program, filled.program.beside.fill
+    program, waits = filled.program, filled.program.shadow_views.fill
 
     async def run() -> None:
         filling, go_on = asyncio.Event(), asyncio.Event()
@@ -188,7 +188,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
             await go_on.wait()
             await waits(reply)
 
-        program.beside.fill = fill
+        program.shadow_views.fill = fill
         text = f"CREATE OR REPLACE VIEW per AS {PER.replace('COUNT(t.id)', 'COUNT(t.a)')}"
         replaced = asyncio.ensure_future(filled.transport.sessions.run(text, []))
         await filling.wait()
@@ -205,7 +205,7 @@ def test_a_view_is_being_replaced(filled: Emptied) -> None:
     try:
         filled.transport.run(run())
     finally:
-        del program.beside.fill
+        del program.shadow_views.fill
     has(filled, 0)
     filled.db.sql("INSERT INTO t (a) VALUES (3)")
     assert filled.rows("SELECT id, n FROM per WHERE n > 0") == [(3, 1)]
@@ -223,7 +223,7 @@ def test_the_table_changes_meanwhile(filled: Emptied, text: str) -> None:
 
 
 def test_the_table_goes_meanwhile(filled: Emptied) -> None:
-    filled.db.sql("DROP VIEW by_a, unread")
+    filled.db.sql("DROP VIEW by_a, without_reader")
     with pytest.raises(SqlError) as e:
         truncated(filled, "DROP VIEW per; DROP TABLE t")
     assert e.value.code == 1146

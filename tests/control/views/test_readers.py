@@ -131,7 +131,7 @@ def test_a_materialized_view_has_its_reader_at_once(db: Database) -> None:
 
 
 def test_what_was_read_has_its_reader_after_a_start(db: Database, path: Path) -> None:
-    for name, n in ("read", 1), ("unread", 2), ("w", 3):
+    for name, n in ("read", 1), ("without_reader", 2), ("w", 3):
         db.sql(f"CREATE VIEW `{name}` AS SELECT a, COUNT(*) AS nw FROM t WHERE b > {n} GROUP BY a")
     db.sql("CREATE VIEW over_w AS SELECT * FROM w WHERE nw > 1")
     db.sql("CREATE MATERIALIZED VIEW m AS SELECT b FROM t")
@@ -143,8 +143,8 @@ def test_what_was_read_has_its_reader_after_a_start(db: Database, path: Path) ->
     for _ in range(2):
         with noria.open(path) as again:
             assert readers(again) == {"read", "w", "m"}
-            assert {n for n, state in shown(again).items() if state == UNREAD} == {"unread", "over_w", "late"}
-            assert again.sql("SHOW CREATE VIEW unread").rows[0][1].startswith("CREATE VIEW `unread`")
+            assert {n for n, state in shown(again).items() if state == UNREAD} == {"without_reader", "over_w", "late"}
+            assert again.sql("SHOW CREATE VIEW without_reader").rows[0][1].startswith("CREATE VIEW `without_reader`")
             assert sorted(again.sql("SELECT * FROM w").rows) == [(1, 2), (2, 1)]
     with noria.open(path) as again:
         assert again.sql("SELECT * FROM over_w").rows == [(1, 2)] and again.sql("SELECT * FROM late").rows == [

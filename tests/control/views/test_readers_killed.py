@@ -140,7 +140,7 @@ def test_truncate(tmp_path: Path, kill_at: int, before: bool, monkeypatch: pytes
                 await db.rows("INSERT INTO u VALUES (1)")
                 assert await db.rows("SELECT * FROM v") == [(0, 0), (1, ROWS // 3), (2, 0)]
                 await db.rows("DELETE FROM u")
-                assert not db.program.beside.views and {t.name for t in db.program.tables()} == {"t", "u"}
+                assert not db.program.shadow_views.views and {t.name for t in db.program.tables()} == {"t", "u"}
                 if not last:
                     await db.kill()
 

@@ -21,8 +21,8 @@ from noria.dataflow.backfill.exchange_state import BackfillSender
 from noria.dataflow.cluster import exchanges
 from noria.dataflow.cluster.exchange_server import ExchangeRows
 from noria.dataflow.cluster.exchanges import Exchanges
-from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import Gather, PendingGathers, PendingRequests, workers_of
+from noria.dataflow.cluster.frontier_requests import FrontierRequests
+from noria.dataflow.cluster.pending_gathers import Gather, PendingGathers, PendingRequests, workers_of
 from noria.dataflow.cluster.remote_scan import RemoteScan, RemoteTableReads
 from noria.dataflow.graph import eviction, layout
 from noria.dataflow.graph.nodes import MissMode
@@ -56,7 +56,7 @@ def serve_between(monkeypatch: pytest.MonkeyPatch) -> None:
     split, tick = Exchanges.split, Cluster.tick
 
     def ticked(self: Cluster, rig: Any, *arguments: Any) -> None:
-        rig.shards.waiting_channels = [c for (_, to), c in self.channels.items() if to == rig.worker]
+        rig.exchanges.waiting_channels = [c for (_, to), c in self.channels.items() if to == rig.worker]
         tick(self, rig, *arguments)
 
     def served(self: Exchanges, node: Any, rows: Batch) -> Batch:

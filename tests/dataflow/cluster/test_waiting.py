@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from noria.core.errors import SqlError
-from noria.dataflow.cluster.pending import LOOKED_AT, Gather, PendingRequests, end
+from noria.dataflow.cluster.pending_gathers import LOOKED_AT, Gather, PendingRequests, end
 from noria.dataflow.graph.nodes import Node, RemoteRowsNeeded
 
 MANY = 2_000

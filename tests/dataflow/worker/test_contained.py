@@ -66,7 +66,7 @@ ODD: list[Any] = [
     packets.Read(1, "v", [("x", 1, 2)]), packets.Read(1, "v", [()]), packets.Read(1, "v", [(object(),)]),
     packets.Read(1, "v", [(2**70,)]), packets.Read(1, "v", None), packets.Read(1, "nosuch", [(1,)]),
     packets.Read(1, "v", [(float("nan"),)]), packets.Read(1, "v", [("\ud800",)]),
-    packets.Read(1, "v", [(1,)], between=(5, 1)), packets.Read(1, "v", (), between=("a", None)),
+    packets.Read(1, "v", [(1,)], key_range=(5, 1)), packets.Read(1, "v", (), key_range=("a", None)),
     packets.Evict(1, "all"), packets.Evict(1, -5), packets.SetLimit("much", 1),
     packets.Inspect(1, "x"), packets.Inspect(1, "analyze"), packets.Inspect(1, "table", "nosuch"),
     packets.Snapshot(1, "/nosuch/dir/x"), packets.Bootstrap("v", 99, (), 1),

@@ -181,7 +181,7 @@ def test_a_key_that_takes_too_long_is_left_to_its_readers(db: Building, monkeypa
     miss(db, "by_id")
     db.idle()
     assert present(db, "by_id") == FILL_AHEAD_MISSES and not db.worker.fill_ahead.has_work()
-    assert db.worker.engine.work is None
+    assert db.worker.engine.limits is None
     validate(db.worker.engine)
 
 

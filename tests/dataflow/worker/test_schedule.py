@@ -85,7 +85,7 @@ class Bench:
 
     def between(self) -> list[str]:
         before = len(self.done)
-        self.turns.between()
+        self.turns.do_quantum()
         return self.done[before:]
 
 

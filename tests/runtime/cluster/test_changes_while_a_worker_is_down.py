@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import noria.runtime.cluster.absent
+import noria.runtime.cluster.absent_workers
 from noria.core.errors import SqlError
 from noria.core.limits import HEARTBEAT_MS
 from noria.server.outcomes import Client
@@ -43,12 +43,12 @@ def test_a_change_while_a_worker_is_down(tmp_path: Path, monkeypatch: pytest.Mon
             for i in range(40):
                 await db.sql(READ, i)
             await db.lose(1)
-            monkeypatch.setattr(noria.runtime.cluster.absent, "CHANGE_WAIT_S", 0.2)
+            monkeypatch.setattr(noria.runtime.cluster.absent_workers, "CHANGE_WAIT_S", 0.2)
             for text in ("CREATE TABLE u (id INT PRIMARY KEY)", "ALTER TABLE t MODIFY a BIGINT NOT NULL"):
                 with pytest.raises(SqlError, match=r"worker 1 is down \(its process [0-9]+ has ended\)"):
                     await db.sql(text)
             # A busy machine starts a worker slowly.
-            monkeypatch.setattr(noria.runtime.cluster.absent, "CHANGE_WAIT_S", 300)
+            monkeypatch.setattr(noria.runtime.cluster.absent_workers, "CHANGE_WAIT_S", 300)
             session = db.sessions.connect(Client("a", "", db.sessions.processes.number(), "localhost", False))
             waits = asyncio.ensure_future(complete(session, "CREATE TABLE u (id INT PRIMARY KEY)", ()))
             await until_shown(db, "a change of the program.*'waits', '?1'?, '?2'?.*worker 1 is down")

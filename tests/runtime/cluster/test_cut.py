@@ -15,7 +15,7 @@ import pytest
 from noria.client.embedded import EmbeddedTransport
 from noria.dataflow.messages.packets import Snapshot
 from noria.runtime.cluster.consistent_cut import ConsistentCut
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.server.bulk.snapshots import taken
 from noria.storage.offline.snapshot import read_checkpoint, read_tables

@@ -40,7 +40,7 @@ def db(tmp_path: Path) -> Iterator[EmbeddedTransport]:
 
 
 class Maker:
-    """Makes the files of an index, as `Bulk` does with Spark."""
+    """Makes the files of an index, as `BulkJobs` does with Spark."""
 
     def __init__(self, place: Path):
         self.place, self.made = place, Counter[str]()

@@ -86,14 +86,14 @@ def test_the_deaths_of_a_worker_during_a_wait_are_reported(tmp_path: Path) -> No
         db, ids, (key, absent) = Several(tmp_path, 2), at(0, 4), at(1, 2)
         try:
             await begun(db, ids, key)
-            down = db.sessions._executor.away()
+            down = db.sessions._executor.lost_workers()
             assert down() == ""
             for times in ("1 time", "2 times"):
                 await db.lose(1)
                 assert f"worker 1 was lost {times} (the last time: its process" in down() and "restarted" in down()
                 db.spawn(1)
                 await within(db.links[1].up(), 100)
-            assert down().endswith("has ended) and serves again") and db.sessions._executor.away()() == ""
+            assert down().endswith("has ended) and serves again") and db.sessions._executor.lost_workers()() == ""
             assert await db.sql(READ, absent) == []
         finally:
             await db.stop()

@@ -13,7 +13,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import READ_PACKETS
 from noria.dataflow.messages.packets import Read, ReadMany, ReadManyReply, Rows
 from noria.runtime.link import read_batching
-from noria.runtime.link.changes import PendingQuestion, PendingReplies
+from noria.runtime.link.change_queue import PendingQuestion, PendingReplies
 from noria.runtime.link.read_batching import KeyRows, ReadBatcher
 from runtime.processes import run
 

@@ -12,7 +12,7 @@ import pytest
 
 from noria.core.errors import result_gone
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.result_memory import ResultMemory
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.three_workers import WORKERS, Three, opened
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import published
 from noria.core.errors import SqlError
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import MAX_INT, MIN_INT
@@ -128,7 +128,7 @@ class Beside(Three):
     def key(self, view: ViewDef) -> tuple[Any, ...]:
         return tuple(self.rng.choice(VALUES[f.name]) for f in view.key_fields)
 
-    def between(self, view: ViewDef) -> tuple[int, int]:
+    def random_range(self, view: ViewDef) -> tuple[int, int]:
         (field,) = view.key_fields
         ends = [self.rng.choice([v for v in VALUES[field.name] if v is not None]) for _ in range(2)]
         low, high = sorted(encode(v, field.type, self.one.engine.symbols) for v in ends)
@@ -202,7 +202,7 @@ def look(beside: Beside, view: ViewDef) -> None:
 
 def ranged(beside: Beside, view: ViewDef) -> None:
     rng = beside.rng
-    body = Read(0, view.name, (), between=beside.between(view))
+    body = Read(0, view.name, (), key_range=beside.random_range(view))
     rows, expected = beside.ask(body).rows, shown(beside.at_one(body))
     assert without_keys(shown(Rows(0, rows))) == without_keys(expected), body
     key = view.key[0]
@@ -379,9 +379,9 @@ def test_one_shots_of_three_are_those_of_one(beside: Beside) -> None:
 def once(beside: Beside, view: ViewDef) -> None:
     alone, several = (ViewLookups(Once(beside, w), beside.attached, 0) for w in (1, WORKERS))
     keys = [] if view.ranged else list(dict.fromkeys(beside.key(view) for _ in range(3)))
-    between = beside.between(view) if view.ranged else None
-    expected = asyncio.run(alone.one_shot(view, keys, False, between)).table
-    actual, shape = asyncio.run(several.one_shot(view, keys, False, between)).table, ResultFinish.of(view, ())
+    key_range = beside.random_range(view) if view.ranged else None
+    expected = asyncio.run(alone.one_shot(view, keys, False, key_range)).table
+    actual, shape = asyncio.run(several.one_shot(view, keys, False, key_range)).table, ResultFinish.of(view, ())
     if view.limit is None:
         assert sorted(shape.rows_of(actual), key=repr) == sorted(shape.rows_of(expected), key=repr)
         assert without_keys(shown(Rows(0, actual))) == without_keys(shown(Rows(0, expected)))

@@ -16,7 +16,7 @@ from noria.dataflow.messages.packets import Done, Inspect, Packet
 from noria.dataflow.messages.transaction_packets import EndTransaction, EndWait, LockRows, Stage
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
-from noria.runtime.transactions.transaction_coordinator import STATEMENT, TransactionCoordinator
+from noria.runtime.transactions.client_transactions import STATEMENT, ClientTransactions
 
 LOOKS = 8  # a victim ends at the second look
 TABLE = TableDef("t", (Column("id", INT, False),), (0,))
@@ -61,17 +61,17 @@ class Workers:
         return RoutedWrite({0: statement, 1: statement})
 
 
-async def _lock(coordinator: TransactionCoordinator, transaction: Any) -> None:
+async def _lock(coordinator: ClientTransactions, transaction: Any) -> None:
     await coordinator.lock_rows(transaction, TABLE, [(n,) for n in range(20)], True, "", 60.0)
 
 
 def test_a_statement_of_its_own_ends_whoever_looks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.runtime.transactions.transaction_coordinator.ACROSS_S", 0.001)
+    monkeypatch.setattr("noria.runtime.transactions.client_transactions.ACROSS_S", 0.001)
 
     async def test() -> None:
         workers: Any = Workers()
-        sessions = TransactionCoordinator(workers, "t")
-        statements = TransactionCoordinator(workers, f"{STATEMENT}5")
+        sessions = ClientTransactions(workers, "t")
+        statements = ClientTransactions(workers, f"{STATEMENT}5")
         holder, statement = sessions.begin(), statements.begin()
         workers.waits = [(holder.name, statement.name), (statement.name, holder.name)]
         locks = asyncio.ensure_future(_lock(sessions, holder))
@@ -89,11 +89,11 @@ def test_a_statement_of_its_own_ends_whoever_looks_first(monkeypatch: pytest.Mon
 
 
 def test_of_transactions_the_one_with_fewer_requests_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.runtime.transactions.transaction_coordinator.ACROSS_S", 0.001)
+    monkeypatch.setattr("noria.runtime.transactions.client_transactions.ACROSS_S", 0.001)
 
     async def test() -> None:
         workers: Any = Workers()
-        sessions = TransactionCoordinator(workers, "t")
+        sessions = ClientTransactions(workers, "t")
         first, second = sessions.begin(), sessions.begin()
         first.done, second.done = {0: 2, 1: 1}, {0: 1, 1: 1}
         first.losses = second.losses = {0: 0, 1: 0}

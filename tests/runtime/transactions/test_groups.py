@@ -17,7 +17,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Delete, Move, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Decide, Done, Hello, Prepare, Write, Wrote
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
+from noria.runtime.link.change_queue import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.commit_order import CommitOrder
 from noria.runtime.link.link import LinkState
 from noria.runtime.routing.write_routing import RoutedWrite
@@ -177,7 +177,7 @@ class Line:
         if not self._up:
             self.hello = self.shard.hello()  # its Hello, before packets in flight are sent again
             for f in tuple(self.book.changes.in_flight):
-                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `ShardQueue.replay` waits for it
+                f.parts.append((0, asyncio.get_running_loop().create_future()))  # as `WorkerQueue.replay` waits for it
                 self.book.deliver(self.shard.handle(f.seq, f.body))
             with suppress(SqlError):  # it restarts once more
                 await self._come_back(self)

@@ -15,7 +15,7 @@ import pytest
 from noria.core.keys import shard_of
 from noria.core.types import INT, TableDef
 from noria.dataflow.messages.packets import Decide, Ingest, Prepare, Write
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
 from noria.storage.format.catalog import family_of
 from noria.storage.tables.sst import entries, write_file
 from noria.storage.tables.table import Index

@@ -18,7 +18,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert
 from noria.core.types import INT, Column, IndexDef, TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.transactions import unique
 from noria.runtime.transactions.unique import UniqueIndexCheck
 from noria.storage.online import comparing

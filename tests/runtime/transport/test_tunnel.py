@@ -37,10 +37,10 @@ class Host:
     """A tunnel in this process, and the sockets of the processes beside it."""
 
     def __init__(self, place: Path, hub: tuple[str, int] | None = None, worker: int = -1,
-                 between: SharedCredentials = SECRET):
+                 credentials: SharedCredentials = SECRET):
         place.mkdir(mode=0o700)
         self.place, self.said = place, list[str]()
-        settings = TunnelSettings(place, 3, "127.0.0.1", 0, between, hub, worker, f"link-{worker}")
+        settings = TunnelSettings(place, 3, "127.0.0.1", 0, credentials, hub, worker, f"link-{worker}")
         self.tunnel = Tunnel(settings, self.said.append)
 
     async def start(self) -> tuple[str, int]:
@@ -61,11 +61,11 @@ class Host:
 
 
 @asynccontextmanager
-async def hosts(path: Path, between: SharedCredentials = SECRET) -> AsyncIterator[tuple[Host, Host, Host]]:
+async def hosts(path: Path, credentials: SharedCredentials = SECRET) -> AsyncIterator[tuple[Host, Host, Host]]:
     """The hosts of the server, of worker 1 and of worker 2; worker 0 is on the server's host."""
-    server = Host(path / "s", between=between)
+    server = Host(path / "s", credentials=credentials)
     hub = await server.start()
-    one, two = Host(path / "1", hub, 1, between), Host(path / "2", hub, 2, between)
+    one, two = Host(path / "1", hub, 1, credentials), Host(path / "2", hub, 2, credentials)
     await one.start()
     await two.start()
     try:
@@ -78,8 +78,8 @@ async def hosts(path: Path, between: SharedCredentials = SECRET) -> AsyncIterato
 @pytest.mark.parametrize("secured", [False, True])
 def test_every_way_between_three_hosts(tmp_path: Path, secured: bool) -> None:
     async def test() -> None:
-        between = SharedCredentials(b"x" * 32, *certificate(tmp_path, "ours")) if secured else SECRET
-        async with hosts(tmp_path, between) as (server, one, two):
+        credentials = SharedCredentials(b"x" * 32, *certificate(tmp_path, "ours")) if secured else SECRET
+        async with hosts(tmp_path, credentials) as (server, one, two):
             there_are = {name: await of.listens(name) for of, name in (
                 (server, "link-1"), (server, "peer-0.sock"), (one, "peer-1.sock"), (two, "peer-2.sock"))}
             for at, name in ((one, "link-1"), (one, "peer-0.sock"), (two, "peer-1.sock"), (one, "peer-2.sock"),
@@ -206,10 +206,10 @@ def test_silent_connections_are_closed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_silent_connections_exclude_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secured: bool) -> None:
     """The oldest unproved connection of the host with the most is closed, before its proof or its TLS handshake."""
     monkeypatch.setattr(tunnel, "MOST_UNPROVED", 5)
-    between = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
+    credentials = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")) if secured else SECRET
 
     async def test() -> None:
-        server = Host(tmp_path / "s", between=between)
+        server = Host(tmp_path / "s", credentials=credentials)
         host, port = await server.start()
         slow = await asyncio.open_connection(host, port)
         silent = [await asyncio.open_connection(host, port, local_addr=("127.0.0.2", 0)) for _ in range(8)]
@@ -217,9 +217,9 @@ def test_silent_connections_exclude_nobody(tmp_path: Path, monkeypatch: pytest.M
             with suppress(ConnectionError):
                 assert await within(reader.read()) == b""
         with pytest.raises(ConnectionRefused):  # authenticated, but worker 0 is down
-            await handshake.connected(host, port, between, b"peer 0")
+            await handshake.connected(host, port, credentials, b"peer 0")
         if secured:
-            await slow[1].start_tls(cast(ssl.SSLContext, handshake.tls(between, server=False)))
+            await slow[1].start_tls(cast(ssl.SSLContext, handshake.tls(credentials, server=False)))
         slow[1].write(handshake.MAGIC + bytes(32))
         assert len(await within(slow[0].readexactly(64))) == 64
         assert not server.said, "a line of the log for each would fill it"
@@ -260,7 +260,7 @@ def test_a_worker_whose_connection_is_cut_tries_again(tmp_path: Path) -> None:
 def test_another_certificate_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         ours, others = (SharedCredentials(SECRET.secret, *certificate(tmp_path, n)) for n in ("ours", "others"))
-        server = Host(tmp_path / "s", between=ours)
+        server = Host(tmp_path / "s", credentials=ours)
         host, port = await server.start()
         came = await server.listens("link-1")
         for wrong in (others, SECRET):
@@ -277,7 +277,7 @@ def test_another_certificate_is_refused(tmp_path: Path) -> None:
 def test_a_certificate_is_replaced_during_operation(tmp_path: Path) -> None:
     async def test() -> None:
         ours = SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours"))
-        server = Host(tmp_path / "s", between=ours)
+        server = Host(tmp_path / "s", credentials=ours)
         host, port = await server.start()
         came = await server.listens("link-1")
         certificate(tmp_path, "ours")
@@ -303,7 +303,7 @@ def test_an_invalid_certificate_is_reported_by_its_owner(tmp_path: Path) -> None
 
 def test_a_missing_tls_configuration_is_reported(tmp_path: Path) -> None:
     async def test() -> None:
-        server = Host(tmp_path / "s", between=SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")))
+        server = Host(tmp_path / "s", credentials=SharedCredentials(SECRET.secret, *certificate(tmp_path, "ours")))
         with pytest.raises(handshake.HandshakeClosed,
                            match="before it proved anything: does it want TLS, --cluster-cert and"):
             await handshake.connected(*await server.start(), SECRET, b"link link-1")

@@ -152,7 +152,7 @@ def test_the_file(tmp_path: Path) -> None:
     some = [("one", 100, lambda: rows), ("large", 2**40, lambda: rows), ("none", 0, lambda: Batch.empty(3))]
     assert state_file.save(tmp_path, StorePosition("db", 7), symbols.saved(), some, lambda nbytes: nbytes < 2**30) == 2
     read = SavedStateFile(tmp_path)
-    assert read.stand == StorePosition("db", 7) and not (tmp_path / state_file.FILE).exists()
+    assert read.position == StorePosition("db", 7) and not (tmp_path / state_file.FILE).exists()
     other.restore(*read.symbols())
     assert [other.text(c) for c in codes] == ["a", "É", "", "x" * 5_000]
     assert other.intern("É") == codes[1] and other.intern("new") not in codes

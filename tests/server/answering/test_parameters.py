@@ -21,7 +21,7 @@ from noria.client import Database
 from noria.core.errors import SqlError
 from noria.core.limits import LOOKUP_KEYS
 from noria.dataflow.messages import packets
-from noria.sql.query import purposes
+from noria.sql.query import plan_select
 
 SCHEMA = ("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT NOT NULL, s VARCHAR(8), f DOUBLE)",
           "CREATE TABLE u (id INT PRIMARY KEY, a INT, c INT, s VARCHAR(8))",
@@ -300,8 +300,8 @@ def test_a_text_with_a_range_finds_the_view_that_has_it_as_a_condition(db: Datab
 def test_a_range_is_planned_once_where_no_view_could_have_it_as_a_condition(db: Database,
                                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[Any] = []
-    plan_query = purposes.plan_query
-    monkeypatch.setattr(purposes, "plan_query", lambda *args: planned.append(args) or plan_query(*args))
+    plan_query = plan_select.plan_query
+    monkeypatch.setattr(plan_select, "plan_query", lambda *args: planned.append(args) or plan_query(*args))
     db.sql("CREATE TABLE other (id INT PRIMARY KEY, b INT)")
     db.sql("CREATE VIEW hot AS SELECT id FROM t WHERE b > 5")
     planned.clear()

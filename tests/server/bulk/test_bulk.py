@@ -19,7 +19,7 @@ from noria.core.limits import SPARK_QUERIES, SPARK_QUEUE
 from noria.core.types import INT, Column, TableDef
 from noria.plan.mir import Base, UnionAll
 from noria.plan.view import ViewDef
-from noria.server.bulk.jobs import RUNNING, WAITING, Bulk
+from noria.server.bulk.jobs import RUNNING, WAITING, BulkJobs
 from noria.server.bulk.reporting import logged
 
 
@@ -54,11 +54,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def rig(tmp_path: Path, test: Callable[[FakeSupervisor, Bulk, Callable[[str], asyncio.Task[Any]], list[str]],
+def rig(tmp_path: Path, test: Callable[[FakeSupervisor, BulkJobs, Callable[[str], asyncio.Task[Any]], list[str]],
                                        Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         spark, told = FakeSupervisor(), list[str]()
-        bulk = Bulk(spark, None, SimpleNamespace(tables=list), tmp_path / "snapshots")
+        bulk = BulkJobs(spark, None, SimpleNamespace(tables=list), tmp_path / "snapshots")
 
         @asynccontextmanager
         async def use() -> Any:
@@ -80,7 +80,7 @@ def answer(spark: FakeSupervisor, name: str) -> None:
 
 
 def test_some_run_some_wait_and_one_too_many_is_told_what_to_do(tmp_path: Path) -> None:
-    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+    async def test(spark: FakeSupervisor, bulk: BulkJobs, query: Callable[[str], asyncio.Task[Any]], told: list[str]
                    ) -> None:
         queries = {str(i): query(str(i)) for i in range(SPARK_QUERIES + SPARK_QUEUE)}
         await settle()
@@ -100,7 +100,7 @@ def test_some_run_some_wait_and_one_too_many_is_told_what_to_do(tmp_path: Path) 
 
 
 def test_a_slot_is_free_when_a_cancelled_query_is_over_on_spark(tmp_path: Path) -> None:
-    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+    async def test(spark: FakeSupervisor, bulk: BulkJobs, query: Callable[[str], asyncio.Task[Any]], told: list[str]
                    ) -> None:
         first = query("first")
         waiting = [query(str(i)) for i in range(SPARK_QUERIES)]
@@ -121,7 +121,7 @@ def test_a_slot_is_free_when_a_cancelled_query_is_over_on_spark(tmp_path: Path) 
 
 
 def test_a_query_that_kills_the_driver_has_the_error_and_those_beside_it_have_answers(tmp_path: Path) -> None:
-    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+    async def test(spark: FakeSupervisor, bulk: BulkJobs, query: Callable[[str], asyncio.Task[Any]], told: list[str]
                    ) -> None:
         innocent, guilty = query("innocent"), query("guilty")
         await settle()
@@ -146,7 +146,7 @@ def test_a_query_that_kills_the_driver_has_the_error_and_those_beside_it_have_an
 
 @pytest.mark.parametrize("bad, code", [(NoDriver("no driver for 120 s"), 1041), (JobError("query", "x", ""), 1105)])
 def test_what_fails_on_spark_is_the_querys_error(tmp_path: Path, bad: Exception, code: int) -> None:
-    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+    async def test(spark: FakeSupervisor, bulk: BulkJobs, query: Callable[[str], asyncio.Task[Any]], told: list[str]
                    ) -> None:
         hit = query("hit")
         await settle()
@@ -160,13 +160,13 @@ def test_what_fails_on_spark_is_the_querys_error(tmp_path: Path, bad: Exception,
 
 def test_what_is_verified_of_a_view_is_what_it_derives_from(tmp_path: Path) -> None:
     tables = [TableDef(name, (Column("id", INT, False),), (0,)) for name in ("a", "b", "c")]
-    bulk = Bulk(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")
+    bulk = BulkJobs(None, None, SimpleNamespace(tables=lambda: tables), tmp_path / "snapshots")
     view = ViewDef("v", UnionAll(Base(tables[0]), Base(tables[2])), (), 1)
     assert bulk._below([view]) == [tables[0], tables[2]]
 
 
 def test_each_bulk_job_has_a_pool_of_its_own(tmp_path: Path) -> None:
-    async def test(spark: FakeSupervisor, bulk: Bulk, query: Callable[[str], asyncio.Task[Any]], told: list[str]
+    async def test(spark: FakeSupervisor, bulk: BulkJobs, query: Callable[[str], asyncio.Task[Any]], told: list[str]
                    ) -> None:
         for names in ("ab", "cd"):
             jobs = [asyncio.ensure_future(bulk._run("job", plan=name)) for name in names]
@@ -197,7 +197,7 @@ class DyingSupervisor:
 
 def steps_of(supervisor: DyingSupervisor, out: Path) -> list[dict[str, Any]]:
     async def run() -> list[dict[str, Any]]:
-        bulk = Bulk(supervisor, None, None, out.parent / "snapshots")
+        bulk = BulkJobs(supervisor, None, None, out.parent / "snapshots")
         return [step async for step in bulk._again("m:load", str(out))]
 
     return asyncio.run(run())

@@ -17,7 +17,7 @@ from noria.core.types import INT, Column, TableDef
 from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Inspect, Snapshot
 from noria.runtime.link.link import WorkerUnavailable
 from noria.server.bulk.indexes import Indexes
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 
 TABLE = TableDef("t", (Column("id", INT, False), Column("a", INT)), (0,), table_id=1)
 
@@ -68,10 +68,10 @@ async def until(check: Callable[[], Any]) -> None:
         await asyncio.to_thread(os.getpid)
 
 
-def rig(tmp_path: Path, test: Callable[[FakeLink, FakeSupervisor, Bulk], Coroutine[Any, Any, None]]) -> None:
+def rig(tmp_path: Path, test: Callable[[FakeLink, FakeSupervisor, BulkJobs], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         link, spark = FakeLink(), FakeSupervisor()
-        bulk = Bulk(spark, link, SimpleNamespace(tables=list), tmp_path / "snapshots")
+        bulk = BulkJobs(spark, link, SimpleNamespace(tables=list), tmp_path / "snapshots")
         making = asyncio.ensure_future(Indexes(bulk, link).run())
         await until(lambda: spark.jobs)
         await test(link, spark, bulk)
@@ -83,7 +83,7 @@ def rig(tmp_path: Path, test: Callable[[FakeLink, FakeSupervisor, Bulk], Corouti
 
 
 def test_made_and_delivered(tmp_path: Path) -> None:
-    async def test(link: FakeLink, spark: FakeSupervisor, bulk: Bulk) -> None:
+    async def test(link: FakeLink, spark: FakeSupervisor, bulk: BulkJobs) -> None:
         shown = [{"ticket": "t1", "rows": 0, "of": 200}, {"ticket": "", "rows": 3, "of": 9}]
         assert bulk.furthered(shown) == shown
         spark.progress(3, 4, "making")
@@ -98,7 +98,7 @@ def test_made_and_delivered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", [JobError("f", "bad", ""), SqlError(1021, "HY000", "Disk full"), ZeroDivisionError()])
 def test_the_worker_makes_what_spark_cannot(tmp_path: Path, why: Exception) -> None:
-    async def test(link: FakeLink, spark: FakeSupervisor, bulk: Bulk) -> None:
+    async def test(link: FakeLink, spark: FakeSupervisor, bulk: BulkJobs) -> None:
         spark.jobs[0].set_exception(why)
         await until(lambda: link.delivered == [IndexFiles("t1", None)])
 
@@ -106,7 +106,7 @@ def test_the_worker_makes_what_spark_cannot(tmp_path: Path, why: Exception) -> N
 
 
 def test_a_driver_that_dies_is_no_reason(tmp_path: Path) -> None:
-    async def test(link: FakeLink, spark: FakeSupervisor, bulk: Bulk) -> None:
+    async def test(link: FakeLink, spark: FakeSupervisor, bulk: BulkJobs) -> None:
         spark.jobs[0].set_exception(DriverGone("gone"))
         await until(lambda: len(spark.jobs) == 2)
         assert link.delivered == []
@@ -119,7 +119,7 @@ def test_a_driver_that_dies_is_no_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", [False, True])
 def test_nobody_wants_it_any_more(tmp_path: Path, gone: bool) -> None:
     """Or the worker is gone: its files go when nothing writes there any more."""
-    async def test(link: FakeLink, spark: FakeSupervisor, bulk: Bulk) -> None:
+    async def test(link: FakeLink, spark: FakeSupervisor, bulk: BulkJobs) -> None:
         if gone:
             link.unwanted.set_exception(WorkerUnavailable("worker 0 is down"))
         else:

@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.types import INT, Column, ForeignKey, TableDef
 from noria.dataflow.messages.packets import Done, Ingest
 from noria.runtime.link.written import WrittenTables
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 from noria.server.bulk.parents import ParentsOfLoad
 from noria.spark.loading.load import LoadSpec
 
@@ -135,7 +135,7 @@ def test_a_new_key_waits_for_loads_that_are_being_stored(tmp_path: Path) -> None
             ingests.append(asyncio.get_running_loop().create_future())
             return ingests[-1]
 
-        bulk = Bulk(None, SimpleNamespace(submit=submit), SimpleNamespace(tables=list), tmp_path / "snapshots")
+        bulk = BulkJobs(None, SimpleNamespace(submit=submit), SimpleNamespace(tables=list), tmp_path / "snapshots")
         loads = [asyncio.ensure_future(bulk._ingested(Ingest(name, (), 1, 0))) for name in ("C", "other")]
         await asyncio.sleep(0)
         waiting = asyncio.ensure_future(bulk.stored(CHILD))

@@ -21,7 +21,7 @@ import noria
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.server.http.app import make_app
-from noria.server.http.gate import RequestPolicy
+from noria.server.http.request_filter import RequestPolicy
 from noria.server.http.server import HttpConnection, HttpLimits, HttpServer
 from noria.server.listening import listening
 from noria.server.outcomes import Outcome, ResultSet

@@ -9,7 +9,7 @@ from typing import Any
 
 import noria
 from noria.dataflow.messages.packets import Inspect
-from noria.server.answering.followed import Followed
+from noria.server.answering.followed_tables import Followed
 from noria.server.http.metrics import (
     DESCRIPTIONS,
     FOLLOW_DESCRIPTIONS,

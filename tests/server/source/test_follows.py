@@ -12,7 +12,7 @@ import pytest
 import noria
 from following.sources import Followed
 from noria.core.errors import SqlError
-from noria.core.expressions.points import bounded
+from noria.core.expressions.column_ranges import bounded
 from noria.core.limits import FOLLOW_FORGET
 from noria.following.address import CannotFollow
 from noria.following.target import TargetServer

@@ -161,7 +161,7 @@ def test_what_became_of_a_load(sink: Sink) -> None:
     """A client that has gone asks by the name of its load."""
     writes = sink.writes
 
-    class Bulk:
+    class BulkJobs:
         def __init__(self, fails: bool, is_left: bool):
             self.fails, self.is_left = fails, is_left
 
@@ -184,6 +184,6 @@ def test_what_became_of_a_load(sink: Sink) -> None:
 
     for fails, is_left, name, wanted in ((True, False, "monday", "nothing"), (False, False, "monday", "done"),
                                          (False, False, "cli-1", "nothing"), (False, True, "cli-1", "done")):
-        writes._bulk = Bulk(fails, is_left)
+        writes._bulk = BulkJobs(fails, is_left)
         assert sink.near.run(state(name)) == wanted, "one that its command was told of is forgotten"
     assert sink.near.run(writes.loaded("no name!")) == "nothing"

@@ -158,14 +158,14 @@ def _became(server: HttpTransport, request: dict[str, Any]) -> str:
 
 
 def _absolute(name: str) -> str:
-    from noria.server.bulk.loading import is_url
+    from noria.server.bulk.load_permit import is_url
 
     return name if is_url(name) else os.path.abspath(name)
 
 
 def _beside(name: str) -> Path:
     """Return the directory that contains a file, a directory or a pattern; for a URL, the working directory."""
-    from noria.server.bulk.loading import fixed_part, is_url
+    from noria.server.bulk.load_permit import fixed_part, is_url
 
     name = re.sub(r"^file://(?=/)", "", name)
     if is_url(name):

@@ -46,9 +46,9 @@ def command(
     if (cluster_cert is None) != (cluster_key is None):
         sys.exit("noria front-end: --cluster-cert FILE and --cluster-key FILE belong together: one is missing")
     try:
-        between = SharedCredentials(handshake.secret_in(secret_file), cluster_cert, cluster_key)
-        handshake.tls(between, server=False)
-        settings = FarSettings((host.strip("[]"), int(port)), between, mysql_host, mysql_port, tls_cert, tls_key,
+        credentials = SharedCredentials(handshake.secret_in(secret_file), cluster_cert, cluster_key)
+        handshake.tls(credentials, server=False)
+        settings = FarSettings((host.strip("[]"), int(port)), credentials, mysql_host, mysql_port, tls_cert, tls_key,
                                tls_require, tls_ca)
     except (SettingsError, NotAuthenticated, OSError) as e:
         sys.exit(f"noria front-end: {e}")

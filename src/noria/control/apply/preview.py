@@ -101,7 +101,7 @@ class Preview:
 
 
 def _view(new: NewView, plan: ViewPlan | None, replaced: bool) -> Iterator[str]:
-    if new.unread:
+    if new.without_reader:
         why = "keeps nothing: it is read in the rows of another view" if new.lent else "keeps nothing until it is read"
         yield f"{'~' if replaced else '+'} view {new.view.name}: {why}"
         return

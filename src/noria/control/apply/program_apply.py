@@ -24,8 +24,8 @@ from noria.control.apply.target import NewView, TargetProgram, TransitionalCatal
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, temporary_name, without_numbers
 from noria.control.catalog.origin import with_text
-from noria.control.catalog.published import published
 from noria.control.catalog.view_index import reading
+from noria.control.catalog.worker_view import add_view_step
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.alterations import loses_unique, lost
 from noria.control.ddl.copying import CopyingAlter
@@ -90,7 +90,7 @@ class ProgramApply:
                  keys: ForeignKeys):
         self._databases, self._keys = databases, keys
         self._catalog, self._sender, self._first_states, self._readers = catalog, sender, first_states, readers
-        self._beside, self._tables, self._alter = views, tables, alter
+        self._shadow_views, self._tables, self._alter = views, tables, alter
 
     # ------------------------------------------------------------ the running program
     async def exported(self) -> str:
@@ -138,14 +138,14 @@ class ProgramApply:
     def _with_lent(self, views: Sequence[NewView], d: ProgramDifference) -> tuple[NewView, ...]:
         """Mark the views that can be read through other views as lent: they get no reader."""
         gone = {fold(n) for n in (*d.replaced, *d.views_dropped)}
-        but = {*gone, *self._catalog.unread}
+        but = {*gone, *self._catalog.without_reader}
         stay = [v for n, v in self._catalog.view_defs.items() if n not in but and not v.internal]
-        made = [v for v in views if not v.unread and not v.view.internal]
+        made = [v for v in views if not v.without_reader and not v.view.internal]
         for v in list(made):
             others = (*stay, *(o.view for o in made if o is not v))
             if any(reading(other, v.view) is not None for other in others):
                 made.remove(v)
-        return tuple(v if v in made or v.view.internal or v.unread else replace(v, lent=True) for v in views)
+        return tuple(v if v in made or v.view.internal or v.without_reader else replace(v, lent=True) for v in views)
 
     def _is_read(self, new: NewView) -> bool:
         """True if it replaces a view that has a reader now."""
@@ -154,7 +154,7 @@ class ProgramApply:
 
     async def _shown(self, planned: PlannedTarget) -> Preview:
         t = planned.target
-        steps = [published(replace(v.view, name=_beside(v))) for v in t.views if not v.unread]
+        steps = [add_view_step(replace(v.view, name=_temporary_name(v))) for v in t.views if not v.without_reader]
         views = self._catalog.view_defs
         gone = [packets.DropView(views[n].name) for n in self._going(t) if n in views]
         found = await self._sender.request(packets.Rehearse(0, (*steps, *gone)))
@@ -244,9 +244,9 @@ class ProgramApply:
     async def _changed(self, planned: PlannedTarget, run: _ApplyRun) -> None:
         """Make all of the change, or nothing."""
         views = [replace(v, view=self._catalog.numbered(v.view)) for v in planned.target.views]
-        new = {_beside(v): v for v in views if v.early and not v.unread}
+        new = {_temporary_name(v): v for v in views if v.early and not v.without_reader}
         try:
-            explained = await self._made_beside(new, planned.version, run.report_step) if new else {}
+            explained = await self._made_meanwhile(new, planned.version, run.report_step) if new else {}
             for alter in planned.target.altered:
                 self._tables.refuse_if_needed(alter, self._going(planned.target))
                 await self._tables.refuse_orphans_before(alter)
@@ -258,7 +258,7 @@ class ProgramApply:
                 for name in (*(a.was.name for a in t.altered), *t.difference.tables_dropped):
                     run.may_change(name)
                 run.report_step("changing the program")
-                parting = self._readers.plan_removal(self._going(t), [v.view for v in t.views if not v.unread])
+                parting = self._readers.plan_removal(self._going(t), [v.view for v in t.views if not v.without_reader])
                 with with_text(f"noria apply: {t.text}"), self._sender.making([v.view for v in views]):
                     steps, recipe = self._steps(t, adhoc, parting), self._recipe_of(t, parting)
                     reply = await self._sender.with_room(steps, recipe, True)
@@ -275,30 +275,30 @@ class ProgramApply:
                 await self._tables.unfit(alter.was)
             raise
         finally:
-            self._beside.forget(new)
+            self._shadow_views.forget(new)
 
     def _check(self, version: int) -> None:
         if self._catalog.version != version:
             raise _changed_meanwhile()
 
-    async def _made_beside(self, views: Mapping[str, NewView], version: int, report_step: ReportStep
+    async def _made_meanwhile(self, views: Mapping[str, NewView], version: int, report_step: ReportStep
                            ) -> Mapping[str, str]:
         """Make and fill these views under temporary names that no text can use; return their explanations."""
         async with self._sender.lock:
             self._check(version)
-            steps = tuple(published(replace(v.view, name=name)) for name, v in views.items())
-            self._beside.views.update((name, v.view) for name, v in views.items())
+            steps = tuple(add_view_step(replace(v.view, name=name)) for name, v in views.items())
+            self._shadow_views.views.update((name, v.view) for name, v in views.items())
             reply = await self._sender.with_room(steps, self._catalog.recipe(), False)
         waiting = list(dict.fromkeys([*reply.filling, *(name for name, _, _ in reply.bootstrap)]))
         if waiting:
             report_step(f"filling {', '.join(views[n].view.name for n in waiting)}")
-        await self._beside.fill(reply)
+        await self._shadow_views.fill(reply)
         return dict(reply.explain)
 
     def _over(self, tables: Sequence[str]) -> list[str]:
         """Ad-hoc views that read these tables.  Raises SqlError if a view in the making reads one of them."""
         gone = {fold(t) for t in tables}
-        for view in self._beside.views.values():
+        for view in self._shadow_views.views.values():
             if gone & {fold(t) for t in tables_of(view.plan)}:
                 raise SqlError(*DEPENDENT_BY_OTHERS,
                                f"View '{view.name}', which is being replaced, reads a table that is to "
@@ -317,10 +317,11 @@ class ProgramApply:
     def _steps(self, t: TargetProgram, adhoc: Sequence[str], parting: ViewRemoval) -> tuple[packets.MigrationStep, ...]:
         return (*map(packets.CreateTable, t.created), *(packets.AlterTable(a.table) for a in t.altered),
                 *(packets.DropView(self._catalog.adhoc_defs[n].name) for n in adhoc), *parting.steps,
-                *(packets.CheckView(published(v.view).view) for v in t.views if v.unread),
-                *(published(v.view) for v in t.views if not v.early and not v.unread),
-                *(packets.RenameView(_beside(v), v.view.name) for v in t.views if v.early and not v.unread),
-                *(s for v in t.views if not v.unread for s in self._readers.drop_unused_readers(v.view)
+                *(packets.CheckView(add_view_step(v.view).view) for v in t.views if v.without_reader),
+                *(add_view_step(v.view) for v in t.views if not v.early and not v.without_reader),
+                *(packets.RenameView(_temporary_name(v), v.view.name)
+                  for v in t.views if v.early and not v.without_reader),
+                *(s for v in t.views if not v.without_reader for s in self._readers.drop_unused_readers(v.view)
                   if fold(s.view) not in self._going(t)),
                 *(packets.DropTable(self._catalog.table_defs[fold(n)].name) for n in t.difference.tables_dropped))
 
@@ -342,12 +343,12 @@ class ProgramApply:
             del self._catalog.table_defs[fold(name)]
         self._catalog.forget_placeholders([fold(v.view.name) for v in t.views])
         for v in t.views:
-            self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.unread)
+            self._catalog.remember(v.view, set(v.used), v.text, v.as_of, v.without_reader)
         self._catalog.version += 1
 
     async def _filled(self, t: TargetProgram, report_step: ReportStep) -> None:
         """Wait for what can only be filled after the change; it is filled even if nobody waits."""
-        late = [v.view.name for v in t.views if not v.early and not v.unread]
+        late = [v.view.name for v in t.views if not v.early and not v.without_reader]
         indexed = [a.table.name for a in t.altered if set(a.table.indexes) - set(a.was.indexes)]
         if late or indexed:
             report_step(f"the program is changed; filling {', '.join((*late, *indexed))}")
@@ -369,7 +370,7 @@ def _left_out(text: str) -> str:
     return "".join(f"-- {line}\n" for line in ["without FROM, or reads a view that is:", *text.splitlines()]) + "\n"
 
 
-def _beside(v: NewView) -> str:
+def _temporary_name(v: NewView) -> str:
     return temporary_name(v.view.name, v.view.definition)
 
 

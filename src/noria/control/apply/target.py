@@ -41,13 +41,13 @@ class NewView:
     lent: bool = False
 
     @property
-    def unread(self) -> bool:
+    def without_reader(self) -> bool:
         """True if it gets no reader (see `readers`)."""
         return self.lent or not (self.view.internal or self.view.key or self.at_once)
 
     @property
     def recipe(self) -> str:
-        return stored(self.text, self.as_of, self.unread)
+        return stored(self.text, self.as_of, self.without_reader)
 
 
 @dataclass(frozen=True)

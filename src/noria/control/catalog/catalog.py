@@ -10,21 +10,22 @@ from functools import lru_cache
 from typing import Protocol
 
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import columns_needed
 from noria.control.catalog.recipe import stored, stored_placeholder
 from noria.control.catalog.view_index import ViewIndex, has_columns, reading
+from noria.control.catalog.worker_view import columns_needed
 from noria.core.errors import PlaceholderViewError, SqlError
 from noria.core.limits import KEPT_PLANS
 from noria.core.types import TableDef
 from noria.plan.mir import Mir, TopK, tables_of
-from noria.plan.optimizer import essence, kept_top
+from noria.plan.optimizer import comparison_form, kept_top
 from noria.plan.view import ViewDef
 from noria.sql.program.export import ExportedView, current_text
 from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.text.databases import HOME, Databases
 
 log = logging.getLogger(__name__)
-_essence = lru_cache(maxsize=KEPT_PLANS)(essence)  # a prepared SELECT is matched again at each execution
+# A prepared SELECT is matched again at each execution.
+_comparison_form = lru_cache(maxsize=KEPT_PLANS)(comparison_form)
 
 
 class NamedRelations:
@@ -92,7 +93,7 @@ class ProgramCatalog(NamedRelations):
         self.as_of: dict[str, int] = {}  # named view -> the number of column changes when its text was written
         self.adhoc_defs: OrderedDict[str, ViewDef] = OrderedDict()  # least recently used first
         self.held = ViewIndex()  # of views that can be read
-        self.unread: set[str] = set()  # named views without a reader, except internal ones, which never have one
+        self.without_reader: set[str] = set()  # named views; internal ones never have a reader
         self.explanations: dict[str, str] = {}
         self.broken: dict[str, SqlError] = {}  # views without a first state, and why
         self.deaths: dict[str, int] = {}  # how many workers ended while this view was restored
@@ -100,7 +101,7 @@ class ProgramCatalog(NamedRelations):
         self.default_database = HOME  # of sessions that name none
         self._definitions = 0
         self._beneath: dict[str, frozenset[int]] = {}  # the tables of each view that is looked up
-        self._essences: dict[str, Mir] = {}  # of views that were compared by it
+        self._comparison_forms: dict[str, Mir] = {}  # of views that were compared by it
         self._defined_anew: set[int] = set()  # tables that were redefined since this process started
         self._version = self.generation = 0
         self.on_forget: Callable[[ViewDef], None] = lambda view: None  # called with each dropped definition
@@ -147,7 +148,7 @@ class ProgramCatalog(NamedRelations):
 
     def why_readerless(self, view: str) -> str:
         """Why the view has no reader; empty if it has one or is internal."""
-        if fold(view) not in self.unread:
+        if fold(view) not in self.without_reader:
             return ""
         mine = self.view_defs[fold(view)]
         donor = self.match(mine)
@@ -159,25 +160,25 @@ class ProgramCatalog(NamedRelations):
 
     def read_through(self, reader: ViewDef) -> list[ViewDef]:
         """The named views that are read through this view's reader and have none of their own."""
-        unread = (v for n, v in self.view_defs.items() if n in self.unread)
-        return [v for v in unread if (found := self.match(v)) is not None and found.name == reader.name]
+        views = (v for n, v in self.view_defs.items() if n in self.without_reader)
+        return [v for v in views if (found := self.match(v)) is not None and found.name == reader.name]
 
     def reader_now(self, view: ViewDef) -> ViewDef | None:
         """The view whose reader has the rows of this named view; None if there is none yet."""
-        return self.match(view) if fold(view.name) in self.unread else view
+        return self.match(view) if fold(view.name) in self.without_reader else view
 
-    def recipe(self, without: Collection[str] = (), more: str = "", unread: bool = False, read: Collection[str] = (),
-               databases: Databases | None = None) -> tuple[str, ...]:
+    def recipe(self, without: Collection[str] = (), more: str = "", without_reader: bool = False,
+               read: Collection[str] = (), databases: Databases | None = None) -> tuple[str, ...]:
         """The databases, and the statements that make the views, except `without`, followed by `more`.
 
-        unread: the view of `more` has no reader; read: views that have a reader from now on.  databases: instead of the
-        catalog's.
+        without_reader: the view of `more` has no reader; read: views that have a reader from now on.  databases:
+        instead of the catalog's.
         """
-        kept = [stored(self.texts[n], self.as_of[n], n in self.unread and n not in read)
+        kept = [stored(self.texts[n], self.as_of[n], n in self.without_reader and n not in read)
                 for n in self.view_defs if n not in without]
         kept += [stored_placeholder(v.name, v.text) for n, v in self.placeholder_defs.items() if n not in without]
         kept = [*(self.databases if databases is None else databases).stored(), *kept]
-        return (*kept, stored(more, self.schema, unread)) if more else tuple(kept)
+        return (*kept, stored(more, self.schema, without_reader)) if more else tuple(kept)
 
     @property
     def schema(self) -> int:
@@ -203,7 +204,7 @@ class ProgramCatalog(NamedRelations):
         """
         first: ViewDef | None = None
         for found in self._answering(wanted):
-            if fold(found.name) in self.unread:
+            if fold(found.name) in self.without_reader:
                 continue
             first = first or found
             if self.is_filled(found):
@@ -223,7 +224,7 @@ class ProgramCatalog(NamedRelations):
 
         named: a named view is wanted; it may only be read through named views, which may lack a first state.
         """
-        readers = [n for n in self.held.others(wanted) if n not in self.unread]
+        readers = [n for n in self.held.others(wanted) if n not in self.without_reader]
         views = [self.view_defs[n] for n in readers if n in self.view_defs and not (named and n == fold(wanted.name))]
         if not named:
             adhoc = [self.adhoc_defs[n] for n in readers if n in self.adhoc_defs]
@@ -239,9 +240,9 @@ class ProgramCatalog(NamedRelations):
 
         Views that hold more are considered only if they keep few rows: another view's reader may cost far more.
         """
-        found = [v for v in self._answering(wanted) if fold(v.name) in self.unread]
+        found = [v for v in self._answering(wanted) if fold(v.name) in self.without_reader]
         if not found:
-            more = [self.view_defs[n] for n in self.held.others(wanted) if n in self.unread]
+            more = [self.view_defs[n] for n in self.held.others(wanted) if n in self.without_reader]
             found = [v for v in more if isinstance(v.plan, TopK)]
         return next((v for v in found if v.name == wanted.name), found[0] if found else None)
 
@@ -257,12 +258,12 @@ class ProgramCatalog(NamedRelations):
             return
         views = (*self.view_defs.values(), *self.adhoc_defs.values())
         of_key = [v for v in views if v.key == wanted.key and not v.internal]
-        plans = {_essence(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
+        plans = {_comparison_form(p) for p in (wanted.plan, kept_top(wanted).plan)} if of_key else set()
         for found in of_key:
             name = fold(found.name)
-            if name not in self._essences:
-                self._essences[name] = essence(found.plan)
-            if self._essences[name] in plans and name not in self.broken and has_columns(found, wanted):
+            if name not in self._comparison_forms:
+                self._comparison_forms[name] = comparison_form(found.plan)
+            if self._comparison_forms[name] in plans and name not in self.broken and has_columns(found, wanted):
                 yield found
 
     def is_read_beside(self, wanted: ViewDef) -> bool:
@@ -276,7 +277,7 @@ class ProgramCatalog(NamedRelations):
 
     def kept(self) -> list[ViewDef]:
         """The views that a worker has: named views with a reader, and ad-hoc ones."""
-        return [*(v for n, v in self.view_defs.items() if n not in self.unread), *self.adhoc_defs.values()]
+        return [*(v for n, v in self.view_defs.items() if n not in self.without_reader), *self.adhoc_defs.values()]
 
     def adhoc_over(self, tables: Iterable[str]) -> list[str]:
         """Folded names of the ad-hoc views that read one of these tables, which have folded names."""
@@ -293,8 +294,8 @@ class ProgramCatalog(NamedRelations):
         self.last_table_id += 1
         return self.last_table_id
 
-    def remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None, unread: bool = False
-                 ) -> None:
+    def remember(self, view: ViewDef, used: set[str], text: str = "", as_of: int | None = None,
+                 without_reader: bool = False) -> None:
         """Add a view.  used: the named views that its text reads; as_of: the column changes it was written after."""
         name = fold(view.name)
         self.forget(name)
@@ -304,8 +305,8 @@ class ProgramCatalog(NamedRelations):
             self.view_defs[name] = view
             self.uses[name], self.texts[name] = used, text
             self.as_of[name] = self.schema if as_of is None else as_of
-            if unread:
-                self.unread.add(name)
+            if without_reader:
+                self.without_reader.add(name)
         if not view.internal:
             self._beneath[name] = _ids(view)
             self.held.add(name, view)
@@ -326,7 +327,7 @@ class ProgramCatalog(NamedRelations):
         name = fold(view.name)
         old = self.view_defs[name]
         self.view_defs[name] = view
-        self._essences.pop(name, None)
+        self._comparison_forms.pop(name, None)
         self.generation += 1
         self.on_forget(old)
         if not view.internal:
@@ -345,10 +346,10 @@ class ProgramCatalog(NamedRelations):
         self.texts.pop(name, None)
         self.as_of.pop(name, None)
         self.explanations.pop(name, None)
-        self._essences.pop(name, None)
+        self._comparison_forms.pop(name, None)
         self._beneath.pop(name, None)
         self.broken.pop(name, None)
-        self.unread.discard(name)
+        self.without_reader.discard(name)
         self.generation += 1
         self.on_forget(view)
         self.held.remove(name)
@@ -362,14 +363,14 @@ class ProgramCatalog(NamedRelations):
         """Record that a named view has a reader of this definition.  of: the view whose reader it was."""
         name, source = fold(view.name), view if of is None else of
         self.view_defs[name] = replace(self.view_defs[name], definition=source.definition)  # at its place in the order
-        self.unread.discard(name)
+        self.without_reader.discard(name)
         if of is not None and (explanation := self.explanations.get(fold(of.name))):
             self.explanations[name] = explanation.replace(f"reader {of.name}", f"reader {view.name}")
 
     def lose_reader(self, name: str) -> None:
         """Record that a named view lost its reader, as if it had not been read."""
         view = self.view_defs[name]
-        self.unread.add(name)
+        self.without_reader.add(name)
         self.broken.pop(name, None)
         self.explanations.pop(name, None)
         self.held.add(name, view)

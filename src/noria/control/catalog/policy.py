@@ -17,7 +17,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 
-from noria.control.catalog.published import columns_needed
+from noria.control.catalog.worker_view import columns_needed
 from noria.core.limits import ONE_SHOTS, REMEMBERED_SELECTS
 from noria.plan.view import ViewDef
 

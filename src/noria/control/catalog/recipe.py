@@ -32,11 +32,11 @@ class StoredStatement(NamedTuple):
 
     text: str
     as_of: int
-    unread: bool
+    without_reader: bool
 
 
-def stored(text: str, as_of: int, unread: bool) -> str:
-    return (f"AS OF {as_of}: " if as_of else "") + "UNREAD: " * unread + text
+def stored(text: str, as_of: int, without_reader: bool) -> str:
+    return (f"AS OF {as_of}: " if as_of else "") + "UNREAD: " * without_reader + text
 
 
 def read(statement: str) -> StoredStatement:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TypeVar
 
-from noria.control.catalog.published import columns_needed
+from noria.control.catalog.worker_view import columns_needed
 from noria.core.limits import KEPT_PLANS
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, TopK

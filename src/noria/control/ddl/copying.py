@@ -33,8 +33,8 @@ from noria.core.errors import SqlError, table_exists, view_changed
 from noria.core.errors.codes import NO_SUCH_TABLE
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
+from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.cluster.mirror import place_of
-from noria.runtime.cluster.sharded import ShardedLink
 from noria.sql import commands
 
 
@@ -57,7 +57,7 @@ class CopyingAlter:
     def moves(self, command: commands.AlterTable) -> bool:
         """True if rows move to other workers, or need numbers that are unique among all workers."""
         stay = place_of(command.was) == place_of(command.table) and command.table.numbered(command.was) is None
-        return isinstance(self._sender.link, ShardedLink) and not stay
+        return isinstance(self._sender.link, ClusterLink) and not stay
 
     async def _moved(self, command: commands.AlterTable) -> None:
         self._check(command)
@@ -85,7 +85,7 @@ class CopyingAlter:
         """Within this context the other table has the rows, and no other change is made to either table."""
         self._check(command)
         link = self._sender.link
-        assert isinstance(link, ShardedLink)
+        assert isinstance(link, ClusterLink)
         try:
             async with link.copied(run.was, run.empty):
                 run.children = self._keys.altered(command)[1]

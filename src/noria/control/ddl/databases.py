@@ -25,10 +25,10 @@ from noria.sql.text.databases import Databases, database_exists, no_such_databas
 class DatabaseChanges:
     """Changes of databases."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, beside: ShadowViews,
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, shadow_views: ShadowViews,
                  views: ViewChanges, keys: ForeignKeys):
         self._keys = keys
-        self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
+        self._catalog, self._sender, self._readers, self._shadow_views = catalog, sender, readers, shadow_views
         self._views = views
 
     async def create(self, command: commands.CreateDatabase) -> ChangeResult:
@@ -107,7 +107,7 @@ class DatabaseChanges:
         catalog = self._catalog
         users = [v.name for n, v in catalog.view_defs.items() if n not in views and (
             catalog.uses[n] & {*views} or {fold(t) for t in tables_of(v.plan)} & {*tables})]
-        users += [v.name for v in self._beside.views.values() if {fold(t) for t in tables_of(v.plan)} & {*tables}]
+        users += [v.name for v in self._shadow_views.views.values() if {fold(t) for t in tables_of(v.plan)} & {*tables}]
         if users:
             raise SqlError(*DEPENDENT_BY_OTHERS, f"Cannot drop database '{database}': views of other databases read "
                                                  f"it: {quoted(users)}; drop these first")

@@ -20,8 +20,8 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import FK_DUP_NAME, NO_REFERENCED_ROW_2, TRUNCATE_ILLEGAL_FK
 from noria.core.identifiers import quote_identifier
 from noria.core.types import NOW, Column, ForeignKey, TableDef, gone
+from noria.runtime.transactions.client_transactions import ClientTransactions
 from noria.runtime.transactions.foreign_keys import ForeignKeyChecks
-from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 from noria.sql import commands
 from noria.sql.program.definition_text import foreign_key_text
 from noria.sql.program.references import (
@@ -60,12 +60,12 @@ class ForeignKeys:
 
     def __init__(self, catalog: ProgramCatalog):
         self._catalog = catalog
-        self._coordinator: TransactionCoordinator | None = None
+        self._coordinator: ClientTransactions | None = None
         self.count: Count | None = None
         self.in_force: Callable[[TableDef], Awaitable[None]] = _nothing
         self.loaded: Callable[[TableDef], Awaitable[None]] = _nothing
 
-    def checks(self, coordinator: TransactionCoordinator) -> ForeignKeyChecks:
+    def checks(self, coordinator: ClientTransactions) -> ForeignKeyChecks:
         """What keeps the keys when transactions of this coordinator write."""
         self._coordinator = coordinator
         return ForeignKeyChecks(coordinator, lambda: self._catalog.table_defs, lambda: self._catalog.version,

@@ -64,10 +64,10 @@ class Recovery:
             catalog.forget(name)
         catalog.databases = read_stored(hello.recipe)
         catalog.placeholder_defs = {fold(v.name): v for v in map(read_placeholder, hello.recipe) if v is not None}
-        for text, as_of, unread in [read(s) for s in hello.recipe if not (is_stored(s) or read_placeholder(s))]:
+        for text, as_of, without_reader in [read(s) for s in hello.recipe if not (is_stored(s) or read_placeholder(s))]:
             for command in self._parse_recipe(text, as_of):
                 used = views_named(command.view.text, catalog, as_of)
-                catalog.remember(self._as_made(command.view), used, text, as_of, unread)
+                catalog.remember(self._as_made(command.view), used, text, as_of, without_reader)
         for view in adhoc:
             if all(fold(t) in catalog.table_defs for t in tables_of(view.plan)):
                 catalog.remember(view, set())
@@ -94,10 +94,10 @@ class Recovery:
 
     def _read_through(self) -> None:
         """Mark views that can be read through another view as readerless: no worker keeps anything yet."""
-        unread = self._catalog.unread
+        without_reader = self._catalog.without_reader
         for name, view in self._catalog.view_defs.items():
-            if not (view.internal or name in unread) and self._catalog.lender(view, named=True) is not None:
-                unread.add(name)
+            if not (view.internal or name in without_reader) and self._catalog.lender(view, named=True) is not None:
+                without_reader.add(name)
 
     def _may(self, view: ViewDef) -> bool:
         """True if the view may be restored; a view that ended POISON_DEATHS workers is left out."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.core.errors.codes import DISK_FULL
 from noria.dataflow.messages.packets import Migrate, Migrated
 from noria.plan.view import ViewDef
@@ -30,7 +30,8 @@ async def brought_back(link: RecoveryLink, views: Sequence[ViewDef], recipe: tup
                        ) -> AsyncIterator[Migrated]:
     """Yield each reply, with the views that are given up."""
     for tries in reversed(range(TRIES)):
-        reply: Migrated = await link.recover(Migrate(tuple(map(published, views)), recipe, durable=False, each=True))
+        steps = tuple(map(add_view_step, views))
+        reply: Migrated = await link.recover(Migrate(steps, recipe, durable=False, each=True))
         if reply.error is not None:
             raise reply.error
         full = {fold(name) for name, why in reply.failed if tries and why.code == DISK_FULL.number}

@@ -33,14 +33,14 @@ from noria.control.views.first_states import FirstStates
 from noria.core import limits
 from noria.core.errors import SqlError, is_redefined, view_changed
 from noria.core.errors.codes import NO_SUCH_TABLE, UNKNOWN_ERROR
+from noria.core.expressions.column_ranges import bounded, ranges_of
 from noria.core.expressions.expr import Expr
-from noria.core.expressions.points import bounded, ranges_of
 from noria.core.statements import Delete, Move, Statement, Update, WriteResult, named_columns
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.plan.mir import Mir, tables_of
 from noria.runtime.link.link import WorkerUnavailable
-from noria.runtime.link.shard_link import ExclusiveWriter
+from noria.runtime.link.one_worker_link import ExclusiveWriter
 from noria.runtime.routing.write_routing import rows_stay
 
 SetState = Callable[[str], None]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, temporary_name, without_numbers
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult, retried
 from noria.control.ddl.shadow_views import ShadowViews
@@ -67,7 +67,7 @@ class ReplacedTable:
     children: Sequence[TableDef] = ()  # tables whose FOREIGN KEYs have the table's new names
 
     @property
-    def beside(self) -> list[TwinView]:
+    def all_twins(self) -> list[TwinView]:
         return [*self.twins.values(), *self.stale]
 
 
@@ -79,7 +79,7 @@ class TableSwap:
     """
 
     def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, views: ShadowViews):
-        self._catalog, self._sender, self._beside = catalog, sender, views
+        self._catalog, self._sender, self._shadow_views = catalog, sender, views
         self.turn = asyncio.Lock()
         self.unwritten: dict[str, asyncio.Event] = {}
 
@@ -102,11 +102,11 @@ class TableSwap:
                 await more
         except BaseException:
             if run.made:
-                drops = (packets.DropView(t.name) for t in run.beside)
+                drops = (packets.DropView(t.name) for t in run.all_twins)
                 self._sender.unawaited((*drops, packets.DropTable(run.empty.name)), not run.empty.is_passing)
             raise
         finally:
-            self._beside.forget(t.name for t in run.beside)
+            self._shadow_views.forget(t.name for t in run.all_twins)
 
     async def _next(self, run: ReplacedTable) -> Awaitable[object] | None:
         """Make one change of the program: the missing twins, or if none is missing, the last change.
@@ -118,13 +118,13 @@ class TableSwap:
         async with self._sender.lock:
             if catalog.table_defs.get(fold(run.was.name)) != run.was:
                 raise view_changed(run.was.name)
-            if any(_reads(v, run.was) for v in self._beside.views.values()):
-                return self._beside.fewer()
+            if any(_reads(v, run.was) for v in self._shadow_views.views.values()):
+                return self._shadow_views.fewer()
             views = [v for v in catalog.kept()
                      if not v.adhoc and fold(v.name) not in catalog.broken and _reads(v, run.was)]
             missing = [v for v in views if (t := run.twins.get(fold(v.name))) is None or t.of != v.definition]
             if missing or not run.made:
-                return self._beside.fill(await self._make(run, missing))
+                return self._shadow_views.fill(await self._make(run, missing))
             if (more := run.left(run)) is not None:
                 return more
             async with run.around(run):
@@ -142,9 +142,9 @@ class TableSwap:
             run.stale += [run.twins[name]] if name in run.twins else []
             twin = TwinView(view.definition, self._catalog.numbered(_over(view, run.was, run.empty)))
             run.twins[name] = twin
-            steps.append(published(replace(twin.view, name=twin.name)))
+            steps.append(add_view_step(replace(twin.view, name=twin.name)))
         reply = await self._sender.with_room(tuple(steps), recipe(), False)
-        self._beside.views.update((t.name, t.view) for t in run.twins.values())
+        self._shadow_views.views.update((t.name, t.view) for t in run.twins.values())
         run.explained.update(reply.explain)
         by_spark = tuple((v, node, run.spark_input(plan, run)) for v, node, plan in reply.bootstrap)
         return replace(reply, bootstrap=by_spark)
@@ -157,7 +157,7 @@ class TableSwap:
         twins = [run.twins[fold(v.name)] for v in views]
         adhoc = [n for n, v in catalog.adhoc_defs.items() if _reads(v, run.was)]
         drops = [*(catalog.adhoc_defs[n].name for n in adhoc), *(v.name for v in views),
-                 *(t.name for t in run.beside if t not in twins)]
+                 *(t.name for t in run.all_twins if t not in twins)]
         await self._sender.migrate((*map(packets.DropView, drops), packets.AlterTable(gone), packets.AlterTable(table),
                                     *map(packets.AlterTable, run.children),
                                     *(packets.RenameView(t.name, t.view.name) for t in twins),

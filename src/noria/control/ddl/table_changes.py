@@ -33,8 +33,8 @@ from noria.sql.statements.foreign_keys import with_indexed_keys
 class TableChanges:
     """Changes of tables whose rows stay where they are."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, beside: ShadowViews, keys: ForeignKeys):
-        self._catalog, self._sender, self._beside, self._keys = catalog, sender, beside, keys
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, shadow_views: ShadowViews, keys: ForeignKeys):
+        self._catalog, self._sender, self._shadow_views, self._keys = catalog, sender, shadow_views, keys
 
     async def create(self, command: commands.CreateTable) -> ChangeResult:
         catalog, name = self._catalog, fold(command.table.name)
@@ -60,7 +60,7 @@ class TableChanges:
         warnings = unknown([n for n in command.names if n not in known], command.if_exists)
         gone = {fold(n) for n in known}
         self._keys.refuse_dropped(known, command.foreign_key_checks)
-        readers = [v.name for v in (*catalog.views(), *self._beside.views.values())
+        readers = [v.name for v in (*catalog.views(), *self._shadow_views.views.values())
                    if gone & {fold(t) for t in tables_of(v.plan)}]
         if readers:
             raise SqlError(*DEPENDENT_BY_OTHERS,
@@ -110,7 +110,7 @@ class TableChanges:
 
     def _renamed(self, table: str, name: str) -> None:
         self._catalog.rename_table(table, name)
-        self._beside.rename_table(table, name)
+        self._shadow_views.rename_table(table, name)
 
     # ------------------------------------------------------------ ALTER TABLE
     async def fit(self, command: commands.AlterTable) -> None:
@@ -228,7 +228,7 @@ class TableChanges:
         self._refuse_if_key_needed(command, gone)
 
     def _refuse_if_read(self, command: commands.AlterTable, gone: Collection[str]) -> None:
-        views = (*(v for n, v in self._catalog.view_defs.items() if n not in gone), *self._beside.views.values())
+        views = (*(v for n, v in self._catalog.view_defs.items() if n not in gone), *self._shadow_views.views.values())
         needed = [(v.name.partition("\0")[0], c) for v in views for c in lost(command, v)]
         if needed:
             column = command.was.columns[needed[0][1]].name

@@ -14,7 +14,7 @@ from dataclasses import replace
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold, temporary_name, views_named, without_numbers
 from noria.control.catalog.origin import with_text
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.control.changes.sender import ChangeSender
 from noria.control.ddl.change import ChangeResult, quoted, retried, unknown
 from noria.control.ddl.shadow_views import ShadowViews
@@ -30,8 +30,8 @@ from noria.sql import commands
 class ViewChanges:
     """on_feed_dropped: called with the folded name of each dropped feed."""
 
-    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, beside: ShadowViews):
-        self._catalog, self._sender, self._readers, self._beside = catalog, sender, readers, beside
+    def __init__(self, catalog: ProgramCatalog, sender: ChangeSender, readers: ViewReaders, shadow_views: ShadowViews):
+        self._catalog, self._sender, self._readers, self._shadow_views = catalog, sender, readers, shadow_views
         self.on_feed_dropped: Callable[[str], object] = lambda name: None
 
     # ------------------------------------------------------------ CREATE VIEW
@@ -107,10 +107,10 @@ class ViewChanges:
             self._checked(command)
             view = catalog.numbered(command.view)
             new = replace(view, name=temporary_name(view.name, view.definition))
-            reply = await sender.with_room((published(new),), catalog.recipe(), False)
-            self._beside.views[new.name] = view
+            reply = await sender.with_room((add_view_step(new),), catalog.recipe(), False)
+            self._shadow_views.views[new.name] = view
         try:
-            await self._beside.fill(reply)
+            await self._shadow_views.fill(reply)
             async with sender.lock:
                 used, as_of = self._checked(command), catalog.schema
                 old = [name] if name in catalog.view_defs else []
@@ -128,7 +128,7 @@ class ViewChanges:
             sender.unawaited((packets.DropView(new.name),))
             raise
         finally:
-            self._beside.forget([new.name])
+            self._shadow_views.forget([new.name])
 
     # ------------------------------------------------------------ DROP VIEW
     async def drop(self, command: commands.DropView) -> ChangeResult:

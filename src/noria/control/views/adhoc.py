@@ -22,7 +22,7 @@ from typing import Any
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
 from noria.control.catalog.policy import Verdict, ViewPolicy
-from noria.control.catalog.published import columns_needed, published
+from noria.control.catalog.worker_view import add_view_step, columns_needed
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
 from noria.control.views.readers import ViewReaders
@@ -111,7 +111,7 @@ class AdHocViews:
         """What a view for the SELECT would keep; none is made.  Raises SqlError 1235 if it must not be made."""
         if self.is_costly(wanted):
             raise adhoc_too_long(self.hold_ms)
-        add = published(replace(shared_top(wanted), name=f"adhoc_{self._made_so_far + 1}", adhoc=True))
+        add = add_view_step(replace(shared_top(wanted), name=f"adhoc_{self._made_so_far + 1}", adhoc=True))
         found: Rehearsal = await self._sender.request(packets.Rehearse(0, (add,)))
         (view,) = found.views
         rows = sum(found.rows.get(name, 0) for name in tables_of(wanted.plan))
@@ -179,7 +179,7 @@ class AdHocViews:
                 await self.rehearsed(wanted)
             self._made_so_far += 1
             view = self._catalog.numbered(replace(kept, name=f"adhoc_{self._made_so_far}", adhoc=True))
-            reply = await self._migrate_adhoc(wanted, published(view), self._crowding(found))
+            reply = await self._migrate_adhoc(wanted, add_view_step(view), self._crowding(found))
             self._catalog.remember(view, set())
             self._above = {v.name: self._above.get(v.name, 0) for v in self._catalog.adhoc()} | {view.name: rows}
             self._readers.start_first_states(reply)

@@ -28,8 +28,8 @@ from functools import partial
 
 from noria.control.catalog.catalog import ProgramCatalog
 from noria.control.catalog.names import fold
-from noria.control.catalog.published import columns_needed, published
 from noria.control.catalog.view_index import holds, reading
+from noria.control.catalog.worker_view import add_view_step, columns_needed
 from noria.control.changes.sender import ChangeSender
 from noria.control.views.first_states import FirstStates
 from noria.core.errors import Poisoned, SqlError, is_redefined, view_gone
@@ -96,9 +96,9 @@ class ViewReaders:
     async def _read_first(self, name: str) -> None:
         async with self._sender.lock:
             view = self._catalog.view_defs.get(name)
-            if view is None or name not in self._catalog.unread or self._catalog.match(view) is not None:
+            if view is None or name not in self._catalog.without_reader or self._catalog.match(view) is not None:
                 return
-            reply = await self._sender.with_room((published(view),), self._catalog.recipe(), False)
+            reply = await self._sender.with_room((add_view_step(view),), self._catalog.recipe(), False)
             if name not in self._catalog.view_defs:  # a worker that started meanwhile could not parse it
                 return
             self._catalog.gain_reader(view)
@@ -130,7 +130,7 @@ class ViewReaders:
     # ------------------------------------------------------------ new and dropped views
     def plan_addition(self, view: ViewDef, at_once: bool) -> ViewAddition:
         """The first step of a new view.  at_once: make its reader now, whether it is read or not."""
-        add = published(view)
+        add = add_view_step(view)
         if view.internal:
             return ViewAddition(view, add)
         donor = next(iter(self._donors(view)), None)
@@ -146,7 +146,7 @@ class ViewReaders:
     def _donors(self, view: ViewDef) -> list[ViewDef]:
         """Other views whose readers have exactly this one's rows: named ones, then ad-hoc ones with a first state."""
         found = [v for v in self._catalog.holding(view)
-                 if fold(v.name) not in self._catalog.unread and fold(v.name) != fold(view.name)
+                 if fold(v.name) not in self._catalog.without_reader and fold(v.name) != fold(view.name)
                  and not (v.adhoc and self._first_states.is_unfilled(v))]
         return sorted(found, key=lambda v: v.adhoc)
 
@@ -157,7 +157,7 @@ class ViewReaders:
     def drop_unused_readers(self, view: ViewDef) -> tuple[packets.DropView, ...]:
         """Steps that drop the readers that no key was read from and a new view can replace."""
         return tuple(packets.DropView(v.name, idle=True) for n, v in self._catalog.view_defs.items()
-                     if v.key and not v.internal and n not in self._catalog.unread and n != fold(view.name)
+                     if v.key and not v.internal and n not in self._catalog.without_reader and n != fold(view.name)
                      and reading(view, v) is not None)
 
     def plan_removal(self, gone: Collection[str], coming: Sequence[ViewDef] = ()) -> ViewRemoval:
@@ -173,15 +173,16 @@ class ViewReaders:
                 steps.append(packets.RenameView(view.name, heir.name))
                 heirs[name] = fold(heir.name)
         orphans = self._views_without_reader(gone, {*heirs.values()}, coming)
-        steps += [published(self._catalog.view_defs[n]) for n in orphans]
+        steps += [add_view_step(self._catalog.view_defs[n]) for n in orphans]
         return ViewRemoval(tuple(steps), heirs, orphans)
 
     def _views_without_reader(self, gone: Collection[str], heirs: Collection[str], coming: Sequence[ViewDef]
                               ) -> tuple[str, ...]:
         """Views with a key that were read through dropped views, and can be read through no other."""
-        there = {n for n in self._catalog.view_defs if n not in self._catalog.unread and n not in gone} | {*heirs}
+        without = self._catalog.without_reader
+        there = {n for n in self._catalog.view_defs if n not in without and n not in gone} | {*heirs}
         found: list[str] = []
-        left = [n for n in self._catalog.unread if n not in gone and n not in heirs and self._catalog.view_defs[n].key]
+        left = [n for n in without if n not in gone and n not in heirs and self._catalog.view_defs[n].key]
         for name in sorted(left, key=lambda n: (-columns_needed(self._catalog.view_defs[n]), n)):
             view = self._catalog.view_defs[name]
             lenders = {*self._catalog.held.same(view), *self._catalog.held.others(view)}
@@ -192,10 +193,10 @@ class ViewReaders:
 
     def _successor(self, view: ViewDef, but: Collection[str]) -> ViewDef | None:
         """A view without a reader whose rows this view's reader has, and no other named view's."""
-        if view.internal or fold(view.name) in self._catalog.unread or self._first_states.is_unfilled(view):
+        if view.internal or fold(view.name) in self._catalog.without_reader or self._first_states.is_unfilled(view):
             return None
         for name, other in self._catalog.view_defs.items():
-            if name in self._catalog.unread and name not in but:
+            if name in self._catalog.without_reader and name not in but:
                 named = [v for v in self._donors(other) if not v.adhoc]
                 if len(named) == 1 and named[0] is view:
                     return other
@@ -204,17 +205,17 @@ class ViewReaders:
     def record_dropped_readers(self, reply: packets.Migrated) -> None:
         """Record the views whose unused readers were dropped because they are read through another one now."""
         for name in map(fold, reply.yielded):
-            if name in self._catalog.view_defs and name not in self._catalog.unread:
+            if name in self._catalog.view_defs and name not in self._catalog.without_reader:
                 self._first_states.forget(name)
                 self._catalog.lose_reader(name)
 
     def record_removal(self, parting: ViewRemoval, gone: Collection[str]) -> None:
         """Update the catalog after these views were dropped on the worker."""
         for name, heir in parting.heirs.items():
-            if name in self._catalog.view_defs and heir in self._catalog.unread:  # else a new worker has done it
+            if name in self._catalog.view_defs and heir in self._catalog.without_reader:  # else a worker did it
                 self._catalog.gain_reader(self._catalog.view_defs[heir], self._catalog.view_defs[name])
         for name in parting.orphans:
-            if name in self._catalog.view_defs and name in self._catalog.unread:
+            if name in self._catalog.view_defs and name in self._catalog.without_reader:
                 self._catalog.gain_reader(self._catalog.view_defs[name])
         for name in gone:
             self._catalog.forget(name)

@@ -107,8 +107,8 @@ class Backfills:
         made = FitCheck(self.engine.store.begin_fitting(table), table.name)
         small = made.fitting.total <= self.at_once_rows
         while small and not made.step(self.engine):
-            if self.engine.work is not None:
-                self.engine.work.check()
+            if self.engine.limits is not None:
+                self.engine.limits.check()
         if not made.fitting.over:
             self.fits[table.table_id] = made
             self._turns.append(made)
@@ -146,7 +146,7 @@ class Backfills:
             made.base = base
             return
         if store.row_count(table) <= self.at_once_rows:
-            store.add_index(table, columns, self.engine.work)
+            store.add_index(table, columns, self.engine.limits)
             return
         build = self._begin_index(table, columns)
         if build is not None:
@@ -183,9 +183,9 @@ class Backfills:
 
     def build_beside(self, n: Node, indexes: list[Columns]) -> None:
         """Build a full state that will replace the present state of n."""
-        if n.op.remote and self.engine.shards is not None:
+        if n.op.remote and self.engine.exchanges is not None:
             self.state(BackfillReceiver(n, indexes))
-            self.engine.shards.gather_full_state(n)
+            self.engine.exchanges.gather_full_state(n)
         else:
             self.state(Promotion(n, indexes))
 
@@ -255,8 +255,8 @@ class Backfills:
             made.build.in_slices()
             made.rows = MOST_ROWS
             while not made.step(self.engine):
-                if self.engine.work is not None:
-                    self.engine.work.check()
+                if self.engine.limits is not None:
+                    self.engine.limits.check()
             self._completed(made)
 
     def restart(self, table: str) -> None:
@@ -269,7 +269,7 @@ class Backfills:
 
     def restart_derived(self, changed: set[Node]) -> None:
         """Restart the first states under way that derive from these nodes."""
-        above = ancestors if self.engine.shards is None else local_ancestors
+        above = ancestors if self.engine.exchanges is None else local_ancestors
         for n in self.engine.graph.nodes:
             build = self.states.get(n)
             if isinstance(build, BackfillReceiver):
@@ -409,7 +409,7 @@ class Backfills:
 
     def _try(self, build: Backfill, step: Callable[[], bool | None]) -> bool:
         engine = self.engine
-        outer, engine.work = engine.work, RequestLimits()
+        outer, engine.limits = engine.limits, RequestLimits()
         try:
             complete = bool(step())
             if isinstance(build, StateBackfill | SparkBackfill | BackfillReceiver) and build.state is not None:
@@ -422,7 +422,7 @@ class Backfills:
         except Exception as bug:
             build.error = engine.outages.of_build(build, bug)
         finally:
-            engine.work = outer
+            engine.limits = outer
         if build.error is not None and isinstance(build, BackfillSender):
             self.stop_serving(lambda s: s is not build)
             build.fail(build.error)
@@ -451,7 +451,7 @@ class Backfills:
             build.node.live, build.node.inert = True, False  # even if a node waits for an index meanwhile
         if not _beside(build):
             self.update_readiness()
-            if self.dormant and (self.engine.shards is not None or not any(map(_beside, self.states.values()))):
+            if self.dormant and (self.engine.exchanges is not None or not any(map(_beside, self.states.values()))):
                 # a load rebuilt the states for which the dormant nodes wait, or the nodes above an exchange that
                 # must be full are in use only now
                 self._try(build, self.engine.relayout)
@@ -467,7 +467,7 @@ class Backfills:
         """Rows that no state contains yet."""
         return (s.rest for s in self.states.values() if isinstance(s, SparkBackfill))
 
-    def apart(self) -> Iterator[tuple[Node, State]]:
+    def unpublished_states(self) -> Iterator[tuple[Node, State]]:
         """States that are built beside a node's state."""
         return ((n, s.state) for n, s in self.states.items()
                 if isinstance(s, Promotion | BackfillReceiver) and _beside(s) and s.state is not None)
@@ -495,4 +495,4 @@ class Backfills:
 
 def _beside(build: Backfill | None) -> bool:
     """Whether the build will replace a state in use."""
-    return isinstance(build, Promotion) or (isinstance(build, BackfillReceiver) and build.beside)
+    return isinstance(build, Promotion) or (isinstance(build, BackfillReceiver) and build.has_partial_state)

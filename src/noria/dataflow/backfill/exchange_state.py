@@ -87,7 +87,7 @@ class BackfillReceiver(Backfill):
         self.passed: dict[int, Counts] = {}  # by worker
 
     @property
-    def beside(self) -> bool:
+    def has_partial_state(self) -> bool:
         """Whether a partial state is in use meanwhile."""
         return self.indexes is not None
 

@@ -18,7 +18,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.types import Field
 from noria.dataflow.backfill.exchange_state import BackfillSender, Counts
-from noria.dataflow.cluster.pending import PendingRequests
+from noria.dataflow.cluster.pending_gathers import PendingRequests
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph.graph import ancestors, local_ancestors

@@ -23,11 +23,11 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError
 from noria.dataflow.backfill.exchange_state import Counts
-from noria.dataflow.cluster import pending
+from noria.dataflow.cluster import pending_gathers
 from noria.dataflow.cluster.exchange_server import ExchangeRows, ExchangeServer, LocalReplies, gathers_by
 from noria.dataflow.cluster.found_keys import FoundKeys
-from noria.dataflow.cluster.frontier import FrontierRequests
-from noria.dataflow.cluster.pending import MOST_WAITS, Gather, GatherRequest, Mask, end, workers_of
+from noria.dataflow.cluster.frontier_requests import FrontierRequests
+from noria.dataflow.cluster.pending_gathers import MOST_WAITS, Gather, GatherRequest, Mask, end, workers_of
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph import eviction, layout
@@ -61,10 +61,10 @@ class Exchanges:
     def __init__(self, engine: Engine, worker: int, workers: int, send: Send, incarnation: int = 1):
         self.worker, self.workers = worker, workers
         self._engine, self._send = engine, send
-        self._gathers = pending.PendingGathers()
+        self._gathers = pending_gathers.PendingGathers()
         self._requests: dict[int, GatherRequest] = {}
         self._next_request = incarnation << 40
-        self.waiting = pending.PendingRequests()
+        self.waiting = pending_gathers.PendingRequests()
         self._values = ExchangeRows(engine, workers)
         self.server = ExchangeServer(engine, worker, self._values, send, self.waiting,
                                      LocalReplies(self._rows_arrived, self._failed, self._chunk_arrived))

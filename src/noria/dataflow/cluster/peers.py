@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from noria.core.batch import Batch, concat
 from noria.dataflow.cluster.exchanges import Exchanges
-from noria.dataflow.cluster.frontier import exchanges_above
+from noria.dataflow.cluster.frontier_requests import exchanges_above
 from noria.dataflow.cluster.remote_scan import RemoteScan
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.nodes import Node
@@ -65,7 +65,7 @@ class Peers:
         self._life = incarnation << 40
         self._last = {w: self._life for w in range(workers) if w != worker}  # by worker: the last message to it
         self._received = [0] * workers
-        self.shards = engine.shards = Exchanges(engine, worker, workers, self._send, incarnation)
+        self.exchanges = engine.exchanges = Exchanges(engine, worker, workers, self._send, incarnation)
         self.remote_scan = RemoteScan(engine, worker, workers, self._send, self._life)
 
     def _send(self, to: int, message: Message) -> None:
@@ -86,7 +86,7 @@ class Peers:
     def frontier(self) -> tuple[int, ...]:
         """The frontier: for each peer, the number of the last message whose effects this worker's states have. Zeros
         while rows of a lost worker are missing."""
-        return tuple(self._received) if self.shards.has_all_rows() else (0,) * len(self._received)
+        return tuple(self._received) if self.exchanges.has_all_rows() else (0,) * len(self._received)
 
     def receive(self, envelopes: Sequence[Envelope]) -> None:
         """Handle messages of other workers, in order of arrival."""
@@ -130,51 +130,51 @@ class Peers:
                 continue
             self._received[sender] = max(number, self._received[sender])
             if isinstance(body.message, ExchangeDelta):
-                if (known := self.shards.arrived(sender, body.message)) is not None:
+                if (known := self.exchanges.arrived(sender, body.message)) is not None:
                     arrived.setdefault(known[0], []).append(known[1])
             else:
                 self._tick(arrived)
                 arrived = {}
                 self._other(sender, body.message)
-                self.shards.run_ready()
+                self.exchanges.run_ready()
         self._tick(arrived)
 
     def _tick(self, arrived: dict[Node, list[Batch]]) -> None:
         if arrived:
             self._engine.tick({}, {n: concat(rows, n.width) for n, rows in arrived.items()})
-            self.shards.run_ready()
+            self.exchanges.run_ready()
 
     def _other(self, sender: int, message: Message) -> None:
         if isinstance(message, RowsRequest):
-            self.shards.server.serve(sender, message)
+            self.exchanges.server.serve(sender, message)
         elif isinstance(message, RowsReply):
-            self.shards.answered(message)
+            self.exchanges.answered(message)
         elif isinstance(message, RowsChunk):
-            self.shards.chunk_arrived(sender, message)
+            self.exchanges.chunk_arrived(sender, message)
         elif isinstance(message, MoreChunks):
-            self.shards.server.more(sender, message)
+            self.exchanges.server.more(sender, message)
         elif isinstance(message, EvictedKeys):
-            self.shards.evicted(sender, message)
+            self.exchanges.evicted(sender, message)
         elif isinstance(message, TableLookup):
             self.remote_scan.serve(sender, message)
         elif isinstance(message, TableLookupReply):
             self.remote_scan.answered(message)
         elif isinstance(message, Marker):
-            self.shards.marks.serve(sender, message)
+            self.exchanges.marks.serve(sender, message)
         elif isinstance(message, MarkerReply):
-            self.shards.marks.answered(sender, message)
+            self.exchanges.marks.answered(sender, message)
         elif isinstance(message, WorkerRestarted):
-            self.shards.peer_restarted(sender)
+            self.exchanges.peer_restarted(sender)
             self.remote_scan.lost(sender)
             self._send(sender, MarkerReply(NOBODY))  # so that its frontier advances to the last message sent to it
         elif isinstance(message, TableLoaded):
-            self.shards.loaded(sender, message.table)
+            self.exchanges.loaded(sender, message.table)
         elif isinstance(message, ExchangesBroken):
-            self.shards.broken(sender, message)
+            self.exchanges.broken(sender, message)
         elif isinstance(message, HoldEviction):
-            self.shards.hold_eviction(sender, message.hold)
+            self.exchanges.hold_eviction(sender, message.hold)
         elif isinstance(message, KeysToFill):
-            self.shards.found_keys.receive(message)
+            self.exchanges.found_keys.receive(message)
 
 
 def routed(peers: Peers | None, body: Migrate, migrate: Callable[[], Migrated]) -> Migrated:

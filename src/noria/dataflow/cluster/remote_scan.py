@@ -23,7 +23,7 @@ from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, read_limit_error, view_changed
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
-from noria.dataflow.cluster.pending import end
+from noria.dataflow.cluster.pending_gathers import end
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.keys import folded_keys
 from noria.dataflow.graph.nodes import Columns, Node, RemoteRowsNeeded
@@ -228,7 +228,7 @@ class RemoteOneShot(OneShot):
     def read_between(self, top: Node, key: Columns, low: int, high: int, first: int | None = None,
                      descending: bool = False) -> tuple[Batch, Codes]:
         """Return all rows between, even if fewer would suffice."""
-        return self.between(top, key, low, high)
+        return self.range_rows(top, key, low, high)
 
     def _in_order(self, node: Node, op: Top) -> None:
         """Nothing to do: the indexes have this worker's rows only."""

@@ -65,11 +65,11 @@ class Engine:
         self.clock: Clock | None = None
         self.processor: Clock | None = None  # time that this thread has computed
         self.profile: ReadProfile | None = None
-        self.work: RequestLimits | None = None
+        self.limits: RequestLimits | None = None
         self.saved: SavedState | None = None  # states of an earlier life, until rows are written
         self.restored = 0  # the number of states restored
         self.refill: KeyRefill | None = None  # keys of partial views, to be filled again
-        self.shards: WorkerExchanges | None = None  # with several workers: the connection to the others
+        self.exchanges: WorkerExchanges | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
         self.large: int | None = None  # the last argument of `relayout`
         self._filling = 0  # states being filled, each for the one before
@@ -90,10 +90,10 @@ class Engine:
                 pending[base.id] = [mine := base.narrowed(delta)]
                 if self.trace is None:
                     self.note("emits", base, (), mine)
-        if pending and self.shards is None:
+        if pending and self.exchanges is None:
             self._walk(pending)
-        elif pending and self.shards is not None:
-            with self.shards.ticking():
+        elif pending and self.exchanges is not None:
+            with self.exchanges.ticking():
                 self._walk(pending)
         self.outages.contain_failures()
 
@@ -134,7 +134,7 @@ class Engine:
                 slots = pending.get(child.id)
                 if slots is None:
                     slots = pending[child.id] = [None] * len(child.parents)
-                mine = out if self.shards is None or not child.op.remote else self.shards.split(child, out)
+                mine = out if self.exchanges is None or not child.op.remote else self.exchanges.split(child, out)
                 before = slots[port]
                 slots[port] = mine if before is None else concat([before, mine], out.width)
         if watched:
@@ -173,7 +173,8 @@ class Engine:
                 view.end_tick(self.tick_number)
 
     # -------------------------------------------------------------- reading upstream
-    def texts_of(self, base: Node) -> None: ...  # all: states hold all columns
+    def texts_of(self, base: Node) -> None:
+        """None: read all columns, because states hold all of them."""
 
     def looked_up(self, table: str, base: Node, cols: Columns, keys: Codes) -> tuple[Batch, Codes]:
         """Look up rows of a base table in the store, or in the rows that a long lookup has read in slices."""
@@ -194,8 +195,8 @@ class Engine:
 
     def answer(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """`fetch` without the profile."""
-        if self.work is not None:
-            self.work.check()
+        if self.limits is not None:
+            self.limits.check()
         if node.all_remote:
             return Batch.empty(node.width), np.empty(0, np.int64)
         try:
@@ -236,8 +237,8 @@ class Engine:
 
     def fill(self, node: Node, cols: Columns, keys: Codes) -> None:
         """Pull distinct missing keys from the parent and store them. An exchange gathers them from other workers."""
-        if node.op.remote and self.shards is not None:
-            self.shards.gather(node, cols, keys)
+        if node.op.remote and self.exchanges is not None:
+            self.exchanges.gather(node, cols, keys)
             return
         (need,) = node.op.needs(node, cols)
         rows, _ = self.fetch(node.parents[0], need.cols, keys, MissMode.FILL)
@@ -294,8 +295,8 @@ class Engine:
                 if n.op.stateful and n not in self.builds.dormant:
                     self._adapt_state(n, plan, promoted, self.large)
             self.builds.adapt_to_layout(before)
-            if self.shards is not None:
-                self.shards.adapt_to_layout()
+            if self.exchanges is not None:
+                self.exchanges.adapt_to_layout()
         except BaseException:
             self._demote(promoted)
             raise
@@ -340,7 +341,7 @@ class Engine:
     def _is_large(self, node: Node) -> bool:
         if node.full:
             return node.state is not None and len(node.stored) > self.builds.at_once_rows
-        return self.shards is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
+        return self.exchanges is not None or sum(m.op.size(self, m) for m in nearest(node)) > self.builds.at_once_rows
 
     def _adapt_state(self, n: Node, plan: layout.Layout, promoted: list[Node], large: int | None) -> None:
         """Adapt n's state to the layout. `promoted` collects states in use that become full."""
@@ -378,8 +379,8 @@ class Engine:
 
     def forget(self, node: Node) -> None:
         """Make all keys of a partial node missing, with the keys at other workers that depend on them."""
-        if self.shards is not None:
-            self.shards.forget(node)
+        if self.exchanges is not None:
+            self.exchanges.forget(node)
         node.op.forget(self, node)
 
     def first_state(self, node: Node, in_use: bool, large: int | None, at_once: bool = True) -> None:
@@ -387,10 +388,10 @@ class Engine:
         built in slices, or its deltas are kept back until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
-        if node.op.remote and self.shards is not None:
+        if node.op.remote and self.exchanges is not None:
             node.inert = True
             self.builds.state(BackfillReceiver(node))
-            self.shards.restart_full_state(node)
+            self.exchanges.restart_full_state(node)
             return
         if in_use:
             self.builds.finish_indexes(node)
@@ -423,8 +424,8 @@ class Engine:
         parent = node.parents[0]
         node.op.begin(self, node, 0, 0)
         for rows in self.stream(parent):
-            if self.work is not None:
-                self.work.grown(node.stored.memory(), node.op.describe())
+            if self.limits is not None:
+                self.limits.grown(node.stored.memory(), node.op.describe())
             node.op.tick(self, node, [rows])
         node.op.finish(self, node)
 
@@ -434,7 +435,7 @@ class Engine:
 
     def all_rows(self, node: Node) -> Batch:
         """All rows of a node."""
-        return collect(self.stream(node), node.width, self.work)
+        return collect(self.stream(node), node.width, self.limits)
 
     def driver(self, node: Node) -> int:
         """The side of a join that is streamed: the left one, or the side that passes the gate of a first state."""

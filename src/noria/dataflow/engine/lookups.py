@@ -297,12 +297,12 @@ class SlicedLookups:
         if lookup.over or lookup.stale:
             return
         environment.began(reader.number)
-        pace, outer = Pace(environment.clock or no_time, environment.processor), self.engine.work
-        self.engine.work = RequestLimits()
+        pace, outer = Pace(environment.clock or no_time, environment.processor), self.engine.limits
+        self.engine.limits = RequestLimits()
         try:
             lookup.step()
         finally:
-            self.engine.work = outer
+            self.engine.limits = outer
         lookup.spent_ns += pace.computed_ns()
         lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
 

@@ -35,7 +35,8 @@ def memory(engine: Engine) -> int:
 
 def _apart(engine: Engine) -> int:
     """Bytes outside nodes: states that are built beside a node's state, and rows that one-shots hold."""
-    return sum(state.memory() for _, state in engine.builds.apart()) + sum(scan.memory() for scan in engine.scans)
+    states = sum(state.memory() for _, state in engine.builds.unpublished_states())
+    return states + sum(scan.memory() for scan in engine.scans)
 
 
 def essential(engine: Engine) -> int:
@@ -92,7 +93,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
         return
     fixed = essential(engine) + engine.symbols.memory()
     goal = max(int(HEADROOM * limit) - stored, fixed + int(LEAST_PARTIAL * limit))
-    if engine.shards is not None and engine.shards.holding_for:
+    if engine.exchanges is not None and engine.exchanges.holding_for:
         goal += KEPT_BYTES
     if held > goal:
         engine.refill = None  # its keys would be evicted again
@@ -169,12 +170,12 @@ def held(engine: Engine) -> Iterator[Codes]:
             yield from n.state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
         for batch in n.stash or ():
             yield from batch.columns
-    for n, state in engine.builds.apart():
+    for n, state in engine.builds.unpublished_states():
         yield from state.held([c for c, f in enumerate(n.fields) if f.type.is_text])
     for batch in engine.builds.held():
         yield from batch.columns
     for scan in engine.scans:
         yield from scan.held()
-    if engine.shards is not None:
-        yield from engine.shards.held()
+    if engine.exchanges is not None:
+        yield from engine.exchanges.held()
     yield from engine.held_by_transactions()

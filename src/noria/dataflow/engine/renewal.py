@@ -24,8 +24,8 @@ def reload(engine: EngineRuntime, table: str) -> None:
     """Renew all states that derive from the table: its rows changed on disk."""
     engine.saved = None
     _renew(engine, set(engine.bases.get(table, ())), at_once=True)
-    if engine.shards is not None:
-        engine.shards.report_load(table)
+    if engine.exchanges is not None:
+        engine.exchanges.report_load(table)
 
 
 def restart(engine: EngineRuntime, raised: set[Node]) -> list[Node]:
@@ -35,8 +35,8 @@ def restart(engine: EngineRuntime, raised: set[Node]) -> list[Node]:
     """
     engine.builds.restart_derived(raised)
     again = _renew(engine, raised, at_once=False)
-    if engine.shards is not None:
-        engine.shards.report_broken(raised)
+    if engine.exchanges is not None:
+        engine.exchanges.report_broken(raised)
     return again
 
 
@@ -70,7 +70,7 @@ def rebuild(engine: EngineRuntime, node: Node, at_once: bool, large: int | None 
 def _renew(engine: EngineRuntime, changed: set[Node], at_once: bool) -> list[Node]:
     """Forget every partial state that derives from these nodes, and build every full one again. Returns the full
     ones."""
-    above = ancestors if engine.shards is None else local_ancestors
+    above = ancestors if engine.exchanges is None else local_ancestors
     below = [n for n in engine.graph.nodes if n.op.stateful and changed & set(above(n))
              and n not in engine.builds.dormant]
     for n in below:

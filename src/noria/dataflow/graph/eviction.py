@@ -46,8 +46,8 @@ def pass_on(engine: GraphRuntime, node: Node, cols: Columns, p: KeyPattern) -> N
 def _evict_user(engine: GraphRuntime, user: DependentIndex, patterns: list[KeyPattern]) -> None:
     below, index, _ = user
     for p in patterns:
-        if below.op.remote and engine.shards is not None:
-            engine.shards.evict(below, index, p)
+        if below.op.remote and engine.exchanges is not None:
+            engine.exchanges.evict(below, index, p)
             continue
         if index in below.ranges and index[0] not in p.cols:
             unfill(engine, below, index)

@@ -28,9 +28,9 @@ def distinct(keys: Codes) -> Codes:
     return np.ascontiguousarray(np.unique(keys, axis=1))
 
 
-def repeated_per_key(rows: Batch, keys: int, work: RequestLimits | None) -> tuple[Batch, Codes]:
+def repeated_per_key(rows: Batch, keys: int, limits: RequestLimits | None) -> tuple[Batch, Codes]:
     """Repeat all rows for each of `keys` empty keys. Returns them with the ordinal of the key."""
     n = len(rows)
-    if work is not None:
-        work.product(n * keys, rows.width)
+    if limits is not None:
+        limits.product(n * keys, rows.width)
     return rows.take(np.tile(np.arange(n), keys)), np.repeat(np.arange(keys), n)

@@ -90,7 +90,7 @@ class UpstreamReader(Protocol):
     nothing.
     """
 
-    work: RequestLimits | None
+    limits: RequestLimits | None
 
     @property
     def symbols(self) -> Symbols: ...
@@ -152,7 +152,7 @@ class GraphRuntime(UpstreamReader, Protocol):
     def builds(self) -> IndexRequests: ...
 
     @property
-    def shards(self) -> RemoteEvictions | None:
+    def exchanges(self) -> RemoteEvictions | None:
         """The other workers; None if this is the only one."""
 
     def first_rows(self, node: Node, order: Order, most: int) -> Batch | None:
@@ -312,8 +312,8 @@ class Operator:
         partial_result = self.partial_result(engine, node)
         for rows in slices:
             partial_result.add(rows)
-            if engine.work is not None:
-                engine.work.product(len(partial_result), node.width)
+            if engine.limits is not None:
+                engine.limits.product(len(partial_result), node.width)
         return partial_result.rows()
 
     def presence(self, node: Node) -> list[Columns]:

@@ -123,7 +123,7 @@ class Staging(Protocol):
 
     def __len__(self) -> int: ...
 
-    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: RequestLimits | None = None
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], limits: RequestLimits | None = None
               ) -> list[WriteResult]:
         """Run statements within the transaction, all or none. Raises Blocked; SqlError 1213 if `done` is not the
         number of its requests here."""
@@ -208,7 +208,7 @@ class BaseStore(Protocol):
 
     def close(self) -> None: ...
 
-    def add_index(self, table: str, columns: tuple[int, ...], work: RequestLimits | None = None) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], limits: RequestLimits | None = None) -> None:
         """Make lookups by these columns possible. Existing rows are indexed before it returns. If `work` raises,
         there is no index."""
 
@@ -228,7 +228,7 @@ class BaseStore(Protocol):
         """Drop indexes of `add_index` that lookups by the `needed` columns do not use, the oldest first, until at
         most `most` are left."""
 
-    def write(self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None,
+    def write(self, statements: Sequence[Statement], epoch: int, seq: int, limits: RequestLimits | None = None,
               group: str = "", forget: Sequence[str] = (), idempotency_key: str = "") -> tuple[list[WriteResult],
                                                                                     dict[str, Batch]]:
         """Run statements in order, in ONE synced commit together with (epoch, seq) and the results.
@@ -243,7 +243,7 @@ class BaseStore(Protocol):
         """
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
-                work: RequestLimits | None = None) -> list[WriteResult]:
+                limits: RequestLimits | None = None) -> list[WriteResult]:
         """First phase of a two-phase commit: compute the statements' results and keep the statements, synced,
         until `decide`.
 
@@ -256,7 +256,7 @@ class BaseStore(Protocol):
         effect. Without disk space nothing changes, and every result has the error."""
 
     def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
-                       work: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
+                       limits: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
         """Compute, without any change, what the statement would write at each worker. `rows`: packed rows of
         other workers, treated as rows of this one.
 
@@ -264,7 +264,7 @@ class BaseStore(Protocol):
         instead, and the transaction then holds the locks of all rows that would be written.
         """
 
-    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: StagedPart | None = None
+    def find_conflicts(self, statement: Insert, limits: RequestLimits | None = None, within: StagedPart | None = None
                        ) -> tuple[bytes, ...]:
         """The stored rows, packed, that share a key with a row of the INSERT. Locks: as in `predict_effect`; a
         transaction then also holds the locks of all keys and entries that were looked up."""

@@ -89,11 +89,11 @@ class RequestLimits:
         return statement_timeout(self._limit_ms)
 
 
-def collect(slices: Iterable[Batch], width: int, work: RequestLimits | None) -> Batch:
+def collect(slices: Iterable[Batch], width: int, limits: RequestLimits | None) -> Batch:
     """Concatenate all rows of a stream, within the limits of the request."""
     parts: list[Batch] = []
     for rows in slices:
         parts.append(rows)
-        if work is not None:
-            work.product(sum(map(len, parts)), width)
+        if limits is not None:
+            limits.product(sum(map(len, parts)), width)
     return concat(parts, width)

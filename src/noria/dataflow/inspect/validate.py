@@ -39,7 +39,7 @@ def validate(engine: Engine) -> None:
 
 def _is_own(engine: Engine, n: Node) -> bool:
     """Whether the node derives from this worker's rows alone."""
-    return engine.shards is None or not any(a.op.remote for a in ancestors(n))
+    return engine.exchanges is None or not any(a.op.remote for a in ancestors(n))
 
 
 def recompute(engine: Engine) -> dict[Node, Rows]:

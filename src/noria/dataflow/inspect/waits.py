@@ -12,7 +12,7 @@ from typing import Protocol
 
 from noria.core.limits import WAITS_SHOWN
 from noria.dataflow.cluster.peers import Peers
-from noria.dataflow.cluster.pending import Gather
+from noria.dataflow.cluster.pending_gathers import Gather
 from noria.dataflow.messages.packets import Envelope
 
 
@@ -41,14 +41,14 @@ def _of_peers(peers: Peers) -> Iterator[str]:
     yield f"the program is of version {peers.version}"
     for sender, bodies in peers.ahead.items():
         yield f"{len(bodies)} messages of worker {sender} wait for version {bodies[0][1].version}"
-    shards = peers.shards
-    for g in shards.gathers():
+    exchanges = peers.exchanges
+    for g in exchanges.gathers():
         yield from _gathered(g)
-    if parked := [*shards.waiting.requesters()]:
+    if parked := [*exchanges.waiting.requesters()]:
         yield f"parked: {_by_worker(parked)}"
-    if shards.holding_for:
-        yield f"nothing is evicted for want of memory while requests of workers {sorted(shards.holding_for)} need it"
-    for r in shards.marks.rounds():
+    if exchanges.holding_for:
+        yield f"nothing is evicted for want of memory while requests of workers {sorted(exchanges.holding_for)} need it"
+    for r in exchanges.marks.rounds():
         yield f"a mark of depth {r.depth} waits for workers {sorted(r.missing)}"
 
 

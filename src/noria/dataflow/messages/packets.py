@@ -94,8 +94,8 @@ class Prepare:
     """First phase of a two-phase commit: compute what this worker's part of a group would do, and keep it durably
     until `Decide`.
 
-    Until then the link sends only writes of other tables, while the coordinator is lost. `coordinator`: the worker
-    whose commit decides. Answer: `Wrote`. If a statement has an error, nothing is kept, and the other results are
+    While the coordinator is lost, the link sends only writes of other tables. `coordinator`: the worker whose commit
+    decides. Answer: `Wrote`. If a statement has an error, nothing is kept, and the other results are
     empty.
     """
 
@@ -206,7 +206,7 @@ class Read:
     keys: Any
     nulls: bool = False
     fill: bool = False
-    between: tuple[int, int] | None = None
+    key_range: tuple[int, int] | None = None
     first: int | None = None
     descending: bool = False
     definition: int = 0
@@ -247,7 +247,7 @@ class Query:
     view: ViewDef
     keys: Any
     nulls: bool = False
-    between: tuple[int, int] | None = None
+    key_range: tuple[int, int] | None = None
     first: int | None = None
     descending: bool = False
     rows: int = 0

@@ -143,8 +143,8 @@ class ExchangesBroken:
 
 @dataclass(frozen=True)
 class Marker:
-    """Request an answer when the receiver has caught up to this depth (`frontier.py`). `number`: the requester's number
-    of the mark. Answer: `MarkerReply`."""
+    """Request an answer when the receiver has caught up to this depth (`frontier_requests.py`). `number`: the
+    requester's number of the mark. Answer: `MarkerReply`."""
 
     number: int
     depth: int

@@ -23,7 +23,7 @@ from itertools import product
 import numpy as np
 
 from noria.core.batch import Batch, Codes, concat
-from noria.core.expressions.points import bounded, ranges_of
+from noria.core.expressions.column_ranges import bounded, ranges_of
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE, ONE_SHOT_ROWS
 from noria.core.ranking import Order
 from noria.core.values import encode
@@ -58,7 +58,7 @@ class OneShot:
 
     def __init__(self, engine: Engine, twins: Mapping[Node, Node], rows: int, delta: Mapping[str, Batch] | None = None,
                  texts: Mapping[Node, Collection[int]] | None = None):
-        self.symbols, self.store, self.work = engine.symbols, engine.store, engine.work
+        self.symbols, self.store, self.limits = engine.symbols, engine.store, engine.limits
         self.tick_number = engine.tick_number
         self._engine, self._twins, self._left, self._most = engine, twins, rows, rows
         self._texts = texts or {}
@@ -93,9 +93,9 @@ class OneShot:
         if self._reach(top, key, low, high, self._left // LOOKUP_ROWS + 1, False) == high:
             values = self._values(top, key, low, high)
             return self.fetch(top, key, values[None, :], MissMode.FILL)
-        return self.between(top, key, low, high)
+        return self.range_rows(top, key, low, high)
 
-    def between(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
+    def range_rows(self, top: Node, key: Columns, low: int, high: int) -> tuple[Batch, Codes]:
         """`read_between` for all rows."""
         rows = self.all_rows(top)
         codes = rows.columns[key[0]]
@@ -125,8 +125,8 @@ class OneShot:
 
     def fetch(self, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch, Codes]:
         """See `UpstreamReader`."""
-        if self.work is not None:
-            self.work.check()
+        if self.limits is not None:
+            self.limits.check()
         once = tuple(dict.fromkeys(cols))
         if len(once) < len(cols):  # a repeated column must have one value
             folded = self.folded(node, cols, keys)
@@ -135,7 +135,7 @@ class OneShot:
             rows, ordinal = self.fetch(node, once, keys, mode)
             return rows, at[ordinal]
         if not cols:
-            return repeated_per_key(self.all_rows(node), keys.shape[1], self.work)
+            return repeated_per_key(self.all_rows(node), keys.shape[1], self.limits)
         if node in self._all_rows:
             return self._among(node, cols, keys)
         return self._stored(node, cols, keys, mode)
@@ -221,19 +221,19 @@ class OneShot:
     def _matching(self, node: Node, cols: Columns, requested: Codes, rows: Batch) -> tuple[Batch, Codes]:
         """The rows with one of these folded keys, for each key."""
         ordinal, row = probe.pairs(requested, self.folded(node, cols, rows.columns[list(cols)]))
-        if self.work is not None:
-            self.work.product(len(row), node.width)
+        if self.limits is not None:
+            self.limits.product(len(row), node.width)
         return rows.take(row), ordinal
 
     def folded(self, node: Node, cols: Columns, keys: Codes) -> Codes:
         return np.ascontiguousarray(folded_keys(self.symbols, [node.fields[c].type.folds for c in cols], keys))
 
     # -------------------------------------------------------------- by range
-    def _first(self, top: Node, key: Columns, between: tuple[int, int], end: int, first: int, descending: bool
+    def _first(self, top: Node, key: Columns, key_range: tuple[int, int], end: int, first: int, descending: bool
                ) -> tuple[Batch, Codes]:
         """Read from one end of the range until `first` rows are read: rows on disk up to `end` may be filtered
         or joined away."""
-        (low, high), target = between, first
+        (low, high), target = key_range, first
         parts = [Batch.empty(top.width)]
         while True:
             values = self._values(top, key, *((end, high) if descending else (low, end)))
@@ -345,7 +345,7 @@ class OneShot:
     def all_rows(self, node: Node) -> Batch:
         """See `UpstreamReader`. The rows are computed once."""
         if node not in self._all_rows:
-            self._all_rows[node] = collect(self.stream(node), node.width, self.work)
+            self._all_rows[node] = collect(self.stream(node), node.width, self.limits)
         return self._all_rows[node]
 
     def stream(self, node: Node) -> Iterator[Batch]:

@@ -50,7 +50,7 @@ class QueryLookup:
     key: Columns
     keys: Codes
     nulls: bool = False
-    between: tuple[int, int] | None = None
+    key_range: tuple[int, int] | None = None
 
 
 class Scan:
@@ -176,8 +176,8 @@ class Scan:
         if not self._among or not len(rows):
             return rows
         columns = rows.columns[list(self._among)]
-        if self._lookup.between is not None:
-            low, high = self._lookup.between
+        if self._lookup.key_range is not None:
+            low, high = self._lookup.key_range
             return rows.where((columns[0] >= low) & (columns[0] <= high))
         keys = self._lookup.keys
         if not self._lookup.nulls:
@@ -205,8 +205,8 @@ class Scan:
         node = self._keeper or (self._maps or [self._base])[-1]
         rows = concat(self._rows, node.width) if self._kept is None else self._kept.rows()
         self._shot.set_rows(node, rows)
-        if self._lookup.between is not None:
-            return self._shot.between(self._top, self._lookup.key, *self._lookup.between)
+        if self._lookup.key_range is not None:
+            return self._shot.range_rows(self._top, self._lookup.key, *self._lookup.key_range)
         return self._shot.read(self._top, self._lookup.key, self._lookup.keys, self._lookup.nulls)
 
 
@@ -249,7 +249,7 @@ class _PendingQuery:
     number: int
     scan: Scan
     make_reply: Callable[[Batch, Codes], Packet]
-    work: RequestLimits
+    limits: RequestLimits
     nbytes: int = 0
 
 
@@ -279,10 +279,10 @@ class Scans:
         if not Scan.can(self.engine, top):
             return False
         number = number_of(e)
-        work = shot.work = RequestLimits(self.environment.clock, 0, partial(self.environment.cancelled, number),
+        limits = shot.limits = RequestLimits(self.environment.clock, 0, partial(self.environment.cancelled, number),
                                          ONE_SHOT_BYTES)
         scan = Scan(self.engine, shot, top, lookup)
-        query = _PendingQuery(e, number, scan, make_reply, work)
+        query = _PendingQuery(e, number, scan, make_reply, limits)
         self._waiting.append(query)
         self._oldest.append(query)
         self.engine.scans.append(scan)
@@ -333,7 +333,7 @@ class Scans:
         self.environment.began(a.number)
         pace = Pace(self.environment.clock or no_time, self.environment.processor)
         reply: Packet | None = None
-        outer, self.engine.work = self.engine.work, a.work
+        outer, self.engine.limits = self.engine.limits, a.limits
         try:
             if self.environment.cancelled(a.number):
                 raise interrupted()
@@ -347,7 +347,7 @@ class Scans:
         except Exception as bug:
             reply = error_reply(a.envelope, self.on_defect(f"a slice of Query {a.number}", bug))
         finally:
-            self.engine.work = outer
+            self.engine.limits = outer
         a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)
         if reply is not None:
             self._waiting.remove(a)

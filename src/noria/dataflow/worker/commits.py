@@ -54,16 +54,16 @@ class Commits:
         self._engine, self._store, self._slices, self._ended = engine, store, tuple(slices), ended
 
     def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
-        work, self._engine.work = self._engine.work, None
+        limits, self._engine.limits = self._engine.limits, None
         deltas: dict[str, Batch] = {}
         loaded = self._loaded(body)
         try:
             if isinstance(body, Prepare):
-                results = self._store.prepare(body.statements, body.group, body.coordinator, e.epoch, e.seq, work)
+                results = self._store.prepare(body.statements, body.group, body.coordinator, e.epoch, e.seq, limits)
             elif isinstance(body, Decide):
                 results, deltas = self._store.decide(body.group, body.commit, e.epoch, e.seq)
             else:
-                results, deltas = self._store.write(body.statements, e.epoch, e.seq, work, body.group, body.forget,
+                results, deltas = self._store.write(body.statements, e.epoch, e.seq, limits, body.group, body.forget,
                                                      body.idempotency_key)
         except SqlError as error:  # nothing was written
             number = 1 if isinstance(body, Decide) else len(body.statements)
@@ -76,7 +76,7 @@ class Commits:
         except Exception as bug:  # committed, and states may differ from the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
         if isinstance(body, Decide):
-            self._ended(body.group)  # which had locked the rows that it has written
+            self._ended(body.group)  # the group had locked the rows that it wrote
         elif isinstance(body, Write):
             for statement, result in zip(body.statements, results, strict=True):
                 if type(statement) is Staged and result.error is None:
@@ -85,7 +85,7 @@ class Commits:
 
     def predict_effect(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)
-        effect = self._store.predict_effect(body.statement, tuple(body.rows), workers, self._engine.work, body.within)
+        effect = self._store.predict_effect(body.statement, tuple(body.rows), workers, self._engine.limits, body.within)
         return Done(body.request, effect, effect.result.error)
 
     def find_conflicts(self, body: FindConflicts) -> Done:
@@ -93,7 +93,7 @@ class Commits:
         for statement, unique in body.statements:
             try:
                 self._refuse_altered(statement, unique)
-                conflicts.append(self._store.find_conflicts(statement, self._engine.work, body.within))
+                conflicts.append(self._store.find_conflicts(statement, self._engine.limits, body.within))
             except SqlError as error:
                 conflicts.append(SqlError(error.code, error.state, error.message))
         return Done(body.request, tuple(conflicts))
@@ -128,7 +128,7 @@ class Commits:
                                body.auto_increment, e.epoch, e.seq, body.idempotency_key)
         except SqlError as error:
             return Done(e.seq, error=error)
-        self._engine.work = None
+        self._engine.limits = None
         self._reload(body.table, e)
         return Done(e.seq, body.rows)
 

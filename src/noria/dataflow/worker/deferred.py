@@ -125,8 +125,8 @@ class DeferredRequests:
         return Done(body.request, error=error)
 
     def until_caught_up(self, e: Envelope, argument: str) -> packets.Packet | None:
-        """Answer when this worker has the others' earlier commits, beyond `depth` exchanges (`frontier.py`). At
-        once if it is the only worker."""
+        """Answer when this worker has the others' earlier commits, beyond `depth` exchanges
+        (`frontier_requests.py`). At once if it is the only worker."""
         assert isinstance(e.body, packets.Inspect)
         depth, _, of = argument.partition(" ")
         done = Done(e.body.request)
@@ -134,7 +134,7 @@ class DeferredRequests:
             return done
         answers: list[Done] = []
         writers = [int(w) for w in of.split(",") if w]
-        self._peers.shards.marks.catch_up(int(depth), lambda: answers.append(done), of=writers)
+        self._peers.exchanges.marks.catch_up(int(depth), lambda: answers.append(done), of=writers)
         return self._later(_DeferredRequest(e, done.request, lambda: next(iter(answers), None), list))
 
     def until_frontier(self, e: Envelope, argument: str) -> packets.Packet | None:

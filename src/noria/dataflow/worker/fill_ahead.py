@@ -70,8 +70,8 @@ class FillAhead:
     `rows`: of the next slice. `shards`: this worker among several."""
 
     def __init__(self, engine: Engine, limit: int, unforeseen: Callable[[Exception], object],
-                 shards: Exchanges | None = None):
-        self._engine, self.limit, self._unforeseen, self._shards = engine, limit, unforeseen, shards
+                 exchanges: Exchanges | None = None):
+        self._engine, self.limit, self._unforeseen, self._exchanges = engine, limit, unforeseen, exchanges
         self._fills = WeakKeyDictionary[Node, _Fill]()  # by reader
         self._large = WeakKeyDictionary[Node, set[tuple[int, ...]]]()  # by reader: keys that are left to their readers
         self._misses = Counter[str]()  # by view, since its filling was last considered
@@ -80,8 +80,8 @@ class FillAhead:
         self._received = deque[tuple[Node, EncodedRows]]()  # of other workers' slices: keys that this worker owns
         self._waits = False  # an upquery, for other workers' rows
         self.rows = FIRST_ROWS
-        if shards is not None:
-            shards.found_keys.receive = self.receive
+        if exchanges is not None:
+            exchanges.found_keys.receive = self.receive
 
     def missed(self, view: str, reads: int) -> None:
         """Count reads by key that shared memory could not answer. One read may be of many keys, as `noria verify`
@@ -231,8 +231,8 @@ class FillAhead:
         if not keys.shape[1]:
             return keys
         keys = distinct(np.ascontiguousarray(keys))
-        shards = self._shards
-        return keys if shards is None else shards.found_keys.to_owners(node, self._engine.reads[node], keys)
+        exchanges = self._exchanges
+        return keys if exchanges is None else exchanges.found_keys.to_owners(node, self._engine.reads[node], keys)
 
     def _fill(self, view: str, node: Node, keys: Codes, tries: int = 1) -> None:
         """Fill those of these keys that are missing: all in one upquery, or if that is too large, half of them each.
@@ -261,7 +261,7 @@ class FillAhead:
 
     def _wait(self, remote: RemoteRowsNeeded, view: str, node: Node, keys: Codes, tries: int) -> None:
         """Fill these keys when other workers' rows have arrived."""
-        assert self._shards is not None
+        assert self._exchanges is not None
         self._waits = True
 
         def again() -> None:
@@ -272,12 +272,12 @@ class FillAhead:
         def failed(error: SqlError) -> None:
             self._waits = False
 
-        self._shards.waiting.wait(remote, (self, tries), again, failed, held=lambda: keys)
+        self._exchanges.waiting.wait(remote, (self, tries), again, failed, held=lambda: keys)
 
     def _read(self, view: str, keys: Codes) -> bool:
         """Fill keys by one upquery. False if it is larger than one may be here."""
         engine = self._engine
-        engine.work = RequestLimits(engine.clock, READ_MS, processor=engine.processor)
+        engine.limits = RequestLimits(engine.clock, READ_MS, processor=engine.processor)
         try:
             with engine.lookups.bounded():
                 engine.read(view, keys)
@@ -288,7 +288,7 @@ class FillAhead:
                 raise
             return False
         finally:
-            engine.work = None
+            engine.limits = None
         return True
 
 

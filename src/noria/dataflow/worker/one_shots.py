@@ -35,7 +35,7 @@ from noria.dataflow.messages.packets import Envelope, Packet, Query, QueryForeca
 from noria.dataflow.oneshot.oneshot import OneShot, ReadLimitExceeded
 from noria.dataflow.oneshot.results import LargeResults
 from noria.dataflow.oneshot.slicing import QueryLookup, Scan, Scans
-from noria.dataflow.worker.changes import ProgramChanges
+from noria.dataflow.worker.graph_changes import GraphChanges
 from noria.dataflow.worker.transactions import Transactions
 
 Run = Callable[[], Packet | None]
@@ -52,7 +52,7 @@ class _QueuedOneShot:
 class OneShots:
     """The queue of one-shots (see the module)."""
 
-    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, environment: WorkerEnvironment,
+    def __init__(self, engine: Engine, changes: GraphChanges, symbols: Symbols, environment: WorkerEnvironment,
                  peers: Peers | None, on_defect: Callable[[str, Exception], SqlError], again: Again, wait: Wait,
                  transactions: Transactions):
         self._transactions = transactions
@@ -136,8 +136,8 @@ class OneShots:
         return QueryForecast("one-shot", shot.spent)
 
     def _read(self, body: Query, view: Any, top: Node, shot: OneShot) -> tuple[Batch, Codes]:
-        if body.between is not None:
-            return shot.read_between(top, view.key, *body.between, body.first, body.descending)
+        if body.key_range is not None:
+            return shot.read_between(top, view.key, *body.key_range, body.first, body.descending)
         return shot.read(top, view.key, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
 
     # -------------------------------------------------------------- one query
@@ -157,8 +157,8 @@ class OneShots:
                 self._larger.append(query)
                 return None
             show = partial(self.results.make_reply, body.request, view, body.chunked)
-            keys = codes_of(body.keys if body.between is None else (), view.key_fields, self._symbols)
-            what = QueryLookup(view.key, keys, body.nulls, body.between)
+            keys = codes_of(body.keys if body.key_range is None else (), view.key_fields, self._symbols)
+            what = QueryLookup(view.key, keys, body.nulls, body.key_range)
             if remote is None and self.scans.begin(query.envelope, shot, top, what, show):
                 return None
             raise read_limit_error(body.rows) from None

@@ -22,8 +22,8 @@ from noria.dataflow.inspect import render, validate, waits
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.worker import loads
-from noria.dataflow.worker.changes import ProgramChanges
 from noria.dataflow.worker.deferred import DeferredRequests
+from noria.dataflow.worker.graph_changes import GraphChanges
 from noria.dataflow.worker.one_shots import OneShots
 from noria.dataflow.worker.reading import ViewReads
 from noria.dataflow.worker.transactions import Transactions
@@ -36,7 +36,7 @@ class WorkerQuestions:
     """The answers of one worker.  `wait`: runs a request again when other workers' rows have arrived.  `stats`: returns
     the worker's counters."""
 
-    def __init__(self, engine: Engine, store: BaseStore, symbols: Symbols, changes: ProgramChanges,
+    def __init__(self, engine: Engine, store: BaseStore, symbols: Symbols, changes: GraphChanges,
                  transactions: Transactions, shots: OneShots, reading: ViewReads, deferred: DeferredRequests,
                  peers: Peers | None, wait: Wait, stats: Callable[[], dict[str, Any]]):
         self._engine, self._store, self._symbols, self._changes = engine, store, symbols, changes

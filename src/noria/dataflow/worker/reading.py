@@ -25,13 +25,13 @@ from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.client_keys import codes_of
 from noria.dataflow.oneshot.results import LargeResults
-from noria.dataflow.worker.changes import ProgramChanges
+from noria.dataflow.worker.graph_changes import GraphChanges
 
 
 class ViewReads:
     """Answers the reads of a worker (see the module)."""
 
-    def __init__(self, engine: Engine, changes: ProgramChanges, symbols: Symbols, environment: WorkerEnvironment,
+    def __init__(self, engine: Engine, changes: GraphChanges, symbols: Symbols, environment: WorkerEnvironment,
                  results: LargeResults):
         self._engine, self._changes, self._symbols, self._environment = engine, changes, symbols, environment
         self._results = results
@@ -48,8 +48,8 @@ class ViewReads:
         if not engine.ready(name):
             return packets.Rows(body.request, None, engine.builds.error_of(name) or unfilled(name))
         try:
-            if body.between is not None:
-                rows, ordinal = engine.read_between(name, *body.between, body.first, body.descending)
+            if body.key_range is not None:
+                rows, ordinal = engine.read_between(name, *body.key_range, body.first, body.descending)
             else:
                 rows, ordinal = engine.read(name, codes_of(body.keys, view.key_fields, self._symbols), body.nulls)
         except SqlError as error:  # no room for the answer
@@ -62,12 +62,12 @@ class ViewReads:
     def prefill(self, bodies: Sequence[packets.Read]) -> None:
         """Fill all keys of adjacent reads of one view with one upquery: it costs as much as one for a single key."""
         view = self._changes.views.get(bodies[0].view)
-        reads = [b for b in bodies if b.between is None and not self._environment.cancelled(b.request)
+        reads = [b for b in bodies if b.key_range is None and not self._environment.cancelled(b.request)
                  and view is not None and b.definition in (0, view.definition)]
         if len(reads) < 2 or view is None:
             return
         self._environment.began(reads[0].request)
-        self._engine.work = RequestLimits(self._environment.clock, min(r.limit_ms for r in reads) // 2,
+        self._engine.limits = RequestLimits(self._environment.clock, min(r.limit_ms for r in reads) // 2,
                                           processor=self._environment.processor)
         self._together(view, lambda: np.concatenate([codes_of(r.keys, view.key_fields, self._symbols) for r in reads],
                                                     axis=1))
@@ -91,7 +91,7 @@ class ViewReads:
         view, cancelled = self._changes.views.get(alike.view), self._environment.cancelled
         if view is None or alike.definition not in (0, view.definition):
             return None
-        self._engine.work = RequestLimits(self._environment.clock, alike.limit_ms // 2,
+        self._engine.limits = RequestLimits(self._environment.clock, alike.limit_ms // 2,
                                           lambda: all(map(cancelled, alike.requests)),
                                           processor=self._environment.processor)
         answer = self._together(view, lambda: codes_of(alike.keys, view.key_fields, self._symbols))
@@ -113,7 +113,7 @@ class ViewReads:
             engine.forget_partial(ancestors(engine.readers[view.name]))
             return None
         finally:
-            engine.work = None
+            engine.limits = None
 
 
 __all__ = ["ViewReads"]

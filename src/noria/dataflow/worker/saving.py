@@ -47,7 +47,7 @@ def names_of(engine: Engine, plan: Any, names: dict[int, str]) -> dict[int, str]
 def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
     """Full states that are slow to build, and the present keys of partial views (with KEYS before their names).
     Empty for one of several workers, or if a state is out of service."""
-    if engine.shards is not None or len(engine.outages):
+    if engine.exchanges is not None or len(engine.outages):
         return
     worth = {n for n in _of_named_views(engine) if _can_be_saved(engine, n)
              and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows}

@@ -84,12 +84,12 @@ class Transactions:
 
     # ---------------------------------------------------------------- requests
     def _stage(self, body: messages.Stage, e: Envelope) -> Packet | None:
-        work, self._engine.work = self._engine.work, None
+        limits, self._engine.limits = self._engine.limits, None
 
-        def run(work: RequestLimits | None) -> Packet:
-            return Done(body.request, tuple(self._staging.stage(body.transaction, body.done, body.statements, work)))
+        def run(limits: RequestLimits | None) -> Packet:
+            return Done(body.request, tuple(self._staging.stage(body.transaction, body.done, body.statements, limits)))
 
-        return self._locking(body.transaction, e, partial(run, work), lambda: self._stage(body, e))
+        return self._locking(body.transaction, e, partial(run, limits), lambda: self._stage(body, e))
 
     def planning(self, answer: Callable[[Any], Packet]) -> Callable[[Any, Envelope], Packet | None]:
         """A handler of requests that plan a statement of several workers; within a transaction they acquire locks."""

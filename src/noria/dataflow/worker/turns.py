@@ -5,7 +5,8 @@
     BUILDS    slices of first states and indexes             REFILLS  keys that views had before a restart
     FILLS     keys of views that nobody has read yet
 
-Writes and reads of keys are not turns: they run when they arrive. Call `between` on a busy worker, `quiet` otherwise.
+Writes and reads of keys are not turns: they run when they arrive. Call `do_quantum` on a busy worker, `quiet` on
+another.
 
 Keeps true: while packets arrive, at most half of the worker's time is spent on turns, except for QUERIES, each of
 which is bounded. Between two checks of the worker's socket at most one quantum of work runs.
@@ -66,7 +67,7 @@ class WorkTurns:
         """Whether there is work."""
         return any(work.has_work() for work in self._classes.values())
 
-    def between(self) -> None:
+    def do_quantum(self) -> None:
         """Run one quantum on a worker that receives packets: queries, and at most one turn of another class."""
         start, units = self._clock(), 0
         only = None if start >= self._next_at else (WorkClass.QUERIES,)

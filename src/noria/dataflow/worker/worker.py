@@ -1,7 +1,7 @@
 """One worker: one shard of the graph. It receives packets and returns replies (section 6; rules R1, R2).
 
-Call `Worker.step`. Its result depends only on the packets and the base tables. Its order is: synced commit, tick,
-publish, acknowledge. So visible rows are durable, and a client reads its own writes.
+Call `Worker.handle` for packets, and `do_turns` between them. Results depend only on the packets and the base tables.
+The order is: synced commit, tick, publish, acknowledge. So visible rows are durable, and a client reads its own writes.
 
 Keeps true: an exception in a request is that request's error. A user's error changes nothing. A defect (error 1105)
 drops the partial states that the request may have changed. An operator that raises is out of service (`outages.py`).
@@ -25,7 +25,7 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import ADHOC_SHARE, ONE_SHOT_BYTES, REQUEST_BYTES
 from noria.core.symbols import Symbols
 from noria.dataflow.cluster.peers import Peers, routed
-from noria.dataflow.cluster.pending import nothing
+from noria.dataflow.cluster.pending_gathers import nothing
 from noria.dataflow.cluster.remote_scan import RemoteTableReads
 from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
@@ -41,10 +41,10 @@ from noria.dataflow.messages.envelopes import error_reply, number_of, runs
 from noria.dataflow.messages.packets import Envelope
 from noria.dataflow.messages.well_formed import malformed_reason
 from noria.dataflow.worker import loads, refill, saving
-from noria.dataflow.worker.changes import GraphPlanner, ProgramChanges
 from noria.dataflow.worker.commits import Commits, TickFailed
 from noria.dataflow.worker.deferred import DeferredRequests
 from noria.dataflow.worker.fill_ahead import FillAhead
+from noria.dataflow.worker.graph_changes import GraphChanges, GraphPlanner
 from noria.dataflow.worker.one_shots import OneShots
 from noria.dataflow.worker.questions import WorkerQuestions
 from noria.dataflow.worker.reading import ViewReads
@@ -85,7 +85,7 @@ class Worker:
         self.engine.builds.on_defect = partial(self._log_defect, "a slice of what is being built")
         self.engine.outages.note, self.engine.outages.log = self.environment.note, self._log_exception
         self._deferred = DeferredRequests(self.engine, self.environment, self._peers, worker)
-        self.changes = ProgramChanges(self.engine, store, planner(self.engine), self.environment, large)
+        self.changes = GraphChanges(self.engine, store, planner(self.engine), self.environment, large)
         self.transactions = Transactions(self.engine, worker, store.transactions, self._again,
                                          lambda e, reply: self._late_replies.append(self._reply(e, reply)))
         self.engine.held_by_transactions = store.transactions.held
@@ -99,7 +99,7 @@ class Worker:
                                           self._reading, self._deferred, self._peers, self._wait, self.stats)
         self.fill_ahead = FillAhead(self.engine, memory_limit,
                                     partial(self._log_defect, "a view that is filled beforehand"),
-                                    None if self._peers is None else self._peers.shards)
+                                    None if self._peers is None else self._peers.exchanges)
         self._turns = WorkTurns(self._classes(), self.environment.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
                           self.transactions.ended)
@@ -131,7 +131,7 @@ class Worker:
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order and some work in turns. Each packet has one reply, now or later."""
-        return [*self.handle(envelopes), *self.between()]
+        return [*self.handle(envelopes), *self.do_turns()]
 
     def handle(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order; returns the immediate replies. A violation carries the story, which is also
@@ -139,7 +139,7 @@ class Worker:
         with self._with_story():
             return self._handled(envelopes)
 
-    def between(self) -> list[Envelope]:
+    def do_turns(self) -> list[Envelope]:
         """Run some work in turns on a worker that receives packets; returns the replies that it completed."""
         self._steps += 1
         has_work, tidies = self._has_work(), self._steps % STEPS_PER_CHECK == 0
@@ -178,7 +178,7 @@ class Worker:
                     out.append(self._reply(e, reply))
                 self.transactions.run_granted()
             if self._peers is not None:
-                self._peers.shards.run_ready()
+                self._peers.exchanges.run_ready()
         self.environment.began(0)
         return out
 
@@ -191,9 +191,9 @@ class Worker:
         if budget_ms:
             self._turns.quiet(budget_ms)
         else:
-            self._turns.between()
+            self._turns.do_quantum()
         if self._peers is not None:
-            self._peers.shards.run_ready()
+            self._peers.exchanges.run_ready()
         late, self._late_replies = self._late_replies, []
         return late + [self._reply(e, reply) for e, reply in (*self._deferred.answered(), *self.shots.answered())]
 
@@ -233,7 +233,7 @@ class Worker:
     def _read(self, body: packets.Read, e: Envelope) -> packets.Packet | None:
         """Read at once, or when other workers' rows or a long lookup are complete, or when the read is cancelled."""
         try:
-            if body.between is None:
+            if body.key_range is None:
                 self.fill_ahead.missed(body.view, 1)
             with self.engine.lookups.bounded(e):
                 return self._reading.read(body)
@@ -253,7 +253,7 @@ class Worker:
         """Run the request again when other workers' rows have arrived. `remote`: those it has received."""
         assert self._peers is not None
         number = number_of(e)
-        self._peers.shards.waiting.wait(
+        self._peers.exchanges.waiting.wait(
             r, number, lambda: self._again(e, run),
             lambda error: self._late_replies.append(self._reply(e, error_reply(e, error))),
             cancelled=lambda: self.environment.cancelled(number), held=nothing if remote is None else remote.held)
@@ -297,9 +297,10 @@ class Worker:
         limit_ms = getattr(e.body, "limit_ms", 0)
         nbytes = ONE_SHOT_BYTES if isinstance(e.body, packets.Query) else REQUEST_BYTES
         on_defect = partial(self._log_defect, f"{type(e.body).__name__} {number}")
-        self.engine.work = RequestLimits(self.environment.clock, limit_ms, partial(self.environment.cancelled, number),
-                                         nbytes, state_bytes=self.environment.state_bytes, on_defect=on_defect,
-                                         processor=self.environment.processor)
+        environment = self.environment
+        self.engine.limits = RequestLimits(environment.clock, limit_ms, partial(environment.cancelled, number), nbytes,
+                                           state_bytes=environment.state_bytes, on_defect=on_defect,
+                                           processor=environment.processor)
         try:
             return run() if run is not None else self._handle(e)
         except SqlError as error:
@@ -309,7 +310,7 @@ class Worker:
         except Exception as bug:
             return self._answer_defect(e, bug)
         finally:
-            self.engine.work = None
+            self.engine.limits = None
 
     def _answer_defect(self, e: Envelope, bug: Exception) -> packets.Packet:
         """Answer a request that hit a defect, and drop the partial states that it may have left half changed."""

@@ -8,22 +8,23 @@
                 a view that enters the graph: carry the errors of conditions in its rows (`error_propagation`);
                 error_reporting_plan: the same for a query that Spark runs
 
-    essence     only for comparing plans from before and after a change of their tables (`essence`)
+    comparison_form
+                only to compare plans from before and after a change of their tables
 
 To be shared, views are compared after `kept_top` and before `of_parts`, because the later rewrites follow from the
 plan.
 """
 
 from noria.plan.optimizer.averages import of_parts
+from noria.plan.optimizer.comparison_form import comparison_form
 from noria.plan.optimizer.error_propagation import error_reporting_plan, error_reporting_view
-from noria.plan.optimizer.essence import essence
 from noria.plan.optimizer.rewrites import optimize
 from noria.plan.optimizer.tops import first_rows, is_copy, kept_top, shared_top, top_of
 
 __all__ = [
+           "comparison_form",
            "error_reporting_plan",
            "error_reporting_view",
-           "essence",
            "first_rows",
            "is_copy",
            "kept_top",

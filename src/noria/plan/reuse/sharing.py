@@ -14,7 +14,7 @@ from noria.plan.mir import Aggregate, Distinct, Mir
 from noria.plan.optimizer.rewrites import merge_projects
 from noria.plan.reuse.groups.conditions import conditions
 from noria.plan.reuse.groups.finer_groups import finer_groups
-from noria.plan.reuse.groups.grouped import GroupingParts, apart, grouped
+from noria.plan.reuse.groups.grouped import GroupingParts, grouped, parts_of
 from noria.plan.reuse.groups.one_projection import one_projection
 from noria.plan.reuse.groups.side_by_side import side_by_side
 from noria.plan.reuse.joins.chains import chain, chains_in, joins_of
@@ -202,7 +202,7 @@ def groupings(plan: Mir) -> Mapping[Mir, int]:
 def sources(plan: Mir) -> frozenset[Mir]:
     """The sources of a plan's groupings and copies, and the joins with which its chains can begin.  Plans without a
     common one share nothing."""
-    below = (apart(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
+    below = (parts_of(g).source for n in groupings(plan) if (g := grouped(n)) is not None)
     grouped_rows = frozenset(s if (order := joined(s)) is None else order.joined for s in below)
     return grouped_rows.union(beginnings(plan), (p.input for p in copies_in(plan)))
 

@@ -1,4 +1,4 @@
 """Several workers as one link: changes of the program at all of them, joining, absence, consistent cuts.
 
-Call `ShardedLink` (`sharded.py`).
+Call `ClusterLink` (`cluster_link.py`).
 """

@@ -23,7 +23,7 @@ from noria.core.limits import HEARTBEAT_MS
 from noria.dataflow.messages.packets import Done, Snapshot
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits

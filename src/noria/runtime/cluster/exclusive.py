@@ -15,11 +15,11 @@ from noria.core.statements import Move
 from noria.core.types import TableDef
 from noria.runtime.cluster.copying import copy_rows
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.cluster.pending import PendingChanges
+from noria.runtime.cluster.pending_changes import PendingChanges
 from noria.runtime.cluster.program_state import ProgramState
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
+from noria.runtime.link.one_worker_link import ExclusiveWriter
 from noria.runtime.link.pauses import Pauses
-from noria.runtime.link.shard_link import ExclusiveWriter
 from noria.runtime.transactions.read_your_writes import ReadYourWrites
 
 Begin = Callable[[Change, asyncio.Future[Any]], None]

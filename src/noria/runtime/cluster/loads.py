@@ -13,12 +13,12 @@ from typing import Any
 
 from noria.core.limits import HEARTBEAT_MS
 from noria.dataflow.messages.packets import Done, Ingest
-from noria.runtime.cluster.absent import state_of, why_of
+from noria.runtime.cluster.absent_workers import state_of, why_of
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.pending import PendingChanges
+from noria.runtime.cluster.pending_changes import PendingChanges
 from noria.runtime.cluster.program_state import ProgramState
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.link import LinkState
 from noria.runtime.link.pauses import ALL, Pauses
 from noria.runtime.transactions.read_your_writes import ReadYourWrites

@@ -18,7 +18,7 @@ from noria.dataflow.messages.packets import (
     MigrationStep,
     RenameView,
 )
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
 
 Steps = tuple[MigrationStep, ...]
 

@@ -16,7 +16,7 @@ from noria.core.errors import SqlError
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, Inspect, Packet, Wrote
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.routing.write_routing import AutoIncrementValues, RoutedWrite
 
 How = Callable[[SomeLink, Packet], Awaitable[Any]]

@@ -30,7 +30,7 @@ from noria.dataflow.messages.packets import (
     Migrated,
     MigrationStep,
 )
-from noria.runtime.cluster.absent import AbsentWorkers
+from noria.runtime.cluster.absent_workers import AbsentWorkers
 from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, plan_undo, undo
 from noria.runtime.cluster.mirror import ProgramMirror, yielding
 from noria.runtime.cluster.numbering import AutoIncrement
@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 class ProgramChanges:
     """Makes changes of the program, or undoes them."""
 
-    def __init__(self, links: Sequence[SomeLink], program: ProgramState, away: AbsentWorkers, pauses: Pauses,
+    def __init__(self, links: Sequence[SomeLink], program: ProgramState, absent: AbsentWorkers, pauses: Pauses,
                  writing: TableWrites, writes: RoutedWrites, numbering: AutoIncrement):
-        self._links, self._program, self._away = links, program, away
+        self._links, self._program, self._absent = links, program, absent
         self._pauses, self._writing, self._writes, self._numbering = pauses, writing, writes, numbering
         self._at_leader: tuple[asyncio.Task[Any], asyncio.Future[Any]] | None = None  # a change that worker 0 makes
 
@@ -62,8 +62,8 @@ class ProgramChanges:
 
     async def fit(self, body: CheckRowsFit, retry: bool) -> Done:
         """Whether all rows of all workers fit the table's new definition."""
-        if (away := await self._away.refusal(body)) is not None:
-            return Done(0, error=away)
+        if (absent := await self._absent.refusal(body)) is not None:
+            return Done(0, error=absent)
         fits = combined_replies(body, await asyncio.gather(*(link.ask(body, retry) for link in self._links)))
         return await compared(fits, self._unique((AlterTable(body.table),)), self._still)
 
@@ -78,8 +78,8 @@ class ProgramChanges:
         return reply
 
     async def _migrate(self, body: Migrate) -> Migrated:
-        if (away := await self._away.refusal(body)) is not None:
-            return Migrated(0, away)
+        if (absent := await self._absent.refusal(body)) is not None:
+            return Migrated(0, absent)
         async with self._program.changing:
             if (error := self._program.mirror.refusal(body.steps)) is not None:
                 return Migrated(0, error)
@@ -147,14 +147,14 @@ class ProgramChanges:
             return first
         after = program.mirror.after(body.steps, body.recipe if body.durable else program.mirror.recipe)
         program.version, program.next, known = body.version, (body.version, after), program.known
-        self._away.under_way = True
+        self._absent.under_way = True
         try:
             follow = replace(body, limit_ms=0, first_node=first.first_node)
             doing = program.under_way = ChangeUnderWay(dict.fromkeys(range(workers), follow), {LEADER})
             others = await asyncio.gather(*(doing.watch(w, send(w, follow)) for w in range(1, workers)),
                                           return_exceptions=True)
         finally:
-            program.next, program.under_way, self._away.under_way = None, None, False
+            program.next, program.under_way, self._absent.under_way = None, None, False
         replies = [first, *(r for r in others if isinstance(r, Migrated) and r.error is None)]
         if len(replies) < workers:
             return await self._undo(body, [first, *others])

@@ -1,4 +1,4 @@
-"""The program of several workers: state that the parts of `ShardedLink` share.
+"""The program of several workers: state that the parts of `ClusterLink` share.
 
 Keeps true: `mirror`, `version` and `routes` are those of a program that all workers have. While a change is under
 way, `next` is the program after it.

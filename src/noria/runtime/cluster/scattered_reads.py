@@ -13,10 +13,10 @@ from typing import Any
 
 from noria.dataflow.messages.packets import Inspect, Query, Read, Rows
 from noria.plan.view import ViewDef
-from noria.runtime.cluster.absent import why_of
+from noria.runtime.cluster.absent_workers import why_of
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.routing.answers import combined_replies
 from noria.runtime.routing.scatter_gather import merged, split

@@ -19,9 +19,9 @@ from noria.dataflow.messages.packets import Hello, Inspect, Migrate, SetLimit
 from noria.runtime.cluster.joining import SomeLink, adopt, follow
 from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.pending import Background
+from noria.runtime.cluster.pending_changes import Background
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import Change, WorkerUnavailable
+from noria.runtime.link.change_queue import Change, WorkerUnavailable
 from noria.runtime.link.link import LinkState, OnHello
 from noria.runtime.transactions.read_your_writes import ReadYourWrites
 from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits

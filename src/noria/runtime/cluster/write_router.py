@@ -16,9 +16,9 @@ from noria.core.statements import Clear, Move, Staged, Statement, WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.pending import Order, PendingChanges
+from noria.runtime.cluster.pending_changes import Order, PendingChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
-from noria.runtime.link.changes import OnBlocked
+from noria.runtime.link.change_queue import OnBlocked
 from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.pauses import TableWrites
 from noria.runtime.link.written import WrittenTables
@@ -77,7 +77,7 @@ class WriteRouter:
             wrote = self._expecting(part, s.table, wrote)
         self._pending.passes_on(inner, future, wrote, partial(self.on_blocked, body) if waits else None, order)
 
-    def staged(self, statement: Statement) -> RoutedWrite:
+    def route_for_transaction(self, statement: Statement) -> RoutedWrite:
         """Route a transaction's statement."""
         routed = self._route(statement)
         if routed.brings:

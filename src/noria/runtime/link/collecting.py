@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 
 from noria.dataflow.messages.packets import NextRows, Rows
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.result_memory import MemoryLease
 
 

@@ -18,11 +18,11 @@ from typing import Any
 from noria.core.limits import IDLE_MS
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
-from noria.runtime.link.changes import Change, ReservedPlace, WorkerUnavailable
+from noria.runtime.link.change_queue import Change, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
+from noria.runtime.link.one_worker_link import Losses, OneWorkerLink, OnlyWorker, WorkerQueue
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transport.shard_owner import ShardOwner
 from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_worker
@@ -30,7 +30,7 @@ from noria.runtime.worker.worker_main import HostedWorker, WorkerConfig, open_wo
 log = logging.getLogger(__name__)
 
 
-class InProcessLink(ShardLink):
+class InProcessLink(OneWorkerLink):
     """See `runtime.link.Link`. `config.endpoint` is not used. `others`: with several workers, all links by
     number."""
 
@@ -43,7 +43,7 @@ class InProcessLink(ShardLink):
         self.hello: Hello | None = None
         self.on_lost: Callable[[str], None] | None = None  # never called: it ends with this process
         self.book = PendingReplies()
-        super().__init__(ShardQueue(self, self.book, f"write {config.epoch}"), OnlyWorker(self))
+        super().__init__(WorkerQueue(self, self.book, f"write {config.epoch}"), OnlyWorker(self))
         self._arrived: list[Envelope] = []
         self._stepping: asyncio.Handle | None = None
         self._recovered = asyncio.Event()  # or the link has ended
@@ -183,7 +183,7 @@ class InProcessLink(ShardLink):
         packets, self._arrived = self._arrived, []
         try:
             if packets:
-                replies, more = [*self.hosted.handle(packets), *self.hosted.between()], True
+                replies, more = [*self.hosted.handle(packets), *self.hosted.do_turns()], True
             else:
                 replies, more = self.hosted.idle(IDLE_MS)
         except Exception as bug:

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from noria.core.statements import Staged, Statement
 from noria.dataflow.messages.packets import Hello, Packet, SessionWrites
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
 from noria.runtime.link.commit_order import Scope
+from noria.runtime.link.one_worker_link import ExclusiveWriter, LinkState, Losses, StagingWorker
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import ExclusiveWriter, LinkState, Losses, StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.routing.write_routing import RoutedWrite

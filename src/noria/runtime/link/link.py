@@ -32,12 +32,12 @@ from noria.dataflow.messages.packets import (
     Rows,
     Write,
 )
-from noria.runtime.link.changes import Change, PendingReplies, ReservedPlace, WorkerUnavailable
+from noria.runtime.link.change_queue import Change, PendingReplies, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.interface import Link, LinkStats, OnHello
+from noria.runtime.link.one_worker_link import LinkState, Losses, OneWorkerLink, OnlyWorker, WorkerQueue
 from noria.runtime.link.read_batching import ReadBatcher
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import LinkState, Losses, OnlyWorker, ShardLink, ShardQueue
 from noria.runtime.routing.key_routing import KeyRoutes
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import Computing, FrontEndHeartbeat, RequestUnderWay
@@ -78,7 +78,7 @@ class _Connection(asyncio.Protocol):
         self._link._disconnected(self)
 
 
-class WorkerLink(ShardLink):
+class WorkerLink(OneWorkerLink):
     """See `Link`. Use it only from the event loop that started it."""
 
     def __init__(self, endpoint: str, epoch: int, worker: int = 0, *, lease_ms: int = LEASE_MS,
@@ -96,7 +96,7 @@ class WorkerLink(ShardLink):
         self._elsewhere = elsewhere or RemoteOwner()
         self._computing = Computing(None)
         self.book = PendingReplies()
-        super().__init__(ShardQueue(self, self.book, f"write {epoch}"), OnlyWorker(self))
+        super().__init__(WorkerQueue(self, self.book, f"write {epoch}"), OnlyWorker(self))
         self._together = ReadBatcher(self.book, lambda body: self.send(body, 0))
         self._recovering: asyncio.Task[None] | None = None
         self.peer: _Connection | None = None

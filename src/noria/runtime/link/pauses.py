@@ -16,7 +16,7 @@ from typing import Any
 from noria.core.errors import interrupted
 from noria.core.statements import tables_written
 from noria.dataflow.messages.packets import Ingest, Write
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
 
 ALL = ""  # no table has this name
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from noria.core.limits import READ_PACKETS, READS_TOGETHER
 from noria.dataflow.messages.packets import Read, ReadMany, ReadManyReply, Rows, SameViewReads
-from noria.runtime.link.changes import PendingReplies
+from noria.runtime.link.change_queue import PendingReplies
 
 
 class BatchRows:

@@ -56,7 +56,7 @@ def split(body: Request, routes: KeyRoutes, view: ViewDef) -> ReadParts[Request]
     if isinstance(body, Query) and body.spread:
         return ReadParts(body, {_meeting(view.plan, routes.workers): body}, {})
     everybody = range(routes.workers) if isinstance(body, Query) else routes.everybody(view)
-    if body.between is not None:
+    if body.key_range is not None:
         shown = RangeColumn(view.key[0], view.key_fields[0].type) if view.key[0] < view.visible else None
         return ReadParts(body, dict.fromkeys(everybody, body), {}, shown)
     if isinstance(body, Query):
@@ -99,7 +99,7 @@ def merged(parts: ReadParts[Request], replies: Mapping[int, Rows]) -> Rows:
     wrong = next((a for a in answers if a.error is not None), None)
     if wrong is not None or len(answers) == 1 or answers[0].rows is None:
         return replace(wrong or answers[0], request=parts.original.request)
-    if parts.original.between is not None:
+    if parts.original.key_range is not None:
         return Rows(parts.original.request, _ranged(parts, [a.rows for a in answers]))
     return Rows(parts.original.request, numbered([(replies[w].rows, at) for w, at in sorted(parts.ordinals.items())]))
 

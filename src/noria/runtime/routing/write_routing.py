@@ -20,8 +20,8 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError, auto_increment_exhausted, generated_value
 from noria.core.errors.codes import WRONG_VALUE_COUNT_ON_ROW
 from noria.core.expressions.coerce import integer_bounds
+from noria.core.expressions.column_ranges import bounded
 from noria.core.expressions.expr import Col, Expr
-from noria.core.expressions.points import bounded
 from noria.core.integers import span
 from noria.core.keys import shard_of
 from noria.core.limits import NULL_CODE

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from noria.dataflow.transactions.locks import deadlock
 from noria.dataflow.transactions.wait_graph import Party, RowWait, Wait, WaitGraph, Weight
-from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
+from noria.runtime.transactions.client_transactions import ClientTransactions
 
 LOOK_S = 0.05  # between two looks for cycles that include waits at workers
 
@@ -98,7 +98,7 @@ class RowWaits:
     """Reports to `Deadlocks` who waits for rows at the workers.  writers: the sessions of writes without a transaction
     that wait for a lock, by the names under which they wait."""
 
-    def __init__(self, coordinator: TransactionCoordinator, writers: Callable[[], Mapping[str, Party]]):
+    def __init__(self, coordinator: ClientTransactions, writers: Callable[[], Mapping[str, Party]]):
         self._coordinator, self._writers = coordinator, writers
 
     async def collect(self) -> dict[Party, RowWait]:

@@ -27,8 +27,8 @@ from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
 from noria.core.types import Action, ForeignKey, TableDef
 from noria.dataflow.messages.transaction_packets import FindKeys, ReadKeyChanges
 from noria.runtime.routing.write_routing import Key, by_worker
+from noria.runtime.transactions.client_transactions import ClientTransactions
 from noria.runtime.transactions.open_transaction import OpenTransaction
-from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 
 FOREIGN_KEY_DEPTH = 15  # statements that may follow from each other, as in InnoDB
 FOREIGN_KEYS_AT_ONCE = 200  # keys that one request looks up, or whose children it changes
@@ -40,7 +40,7 @@ class ForeignKeyChecks:
     """See the module. `tables`: those of the program now, which has this `version`. `describe`: a key as error messages
     show it."""
 
-    def __init__(self, coordinator: TransactionCoordinator, tables: Callable[[], Tables], version: Callable[[], int],
+    def __init__(self, coordinator: ClientTransactions, tables: Callable[[], Tables], version: Callable[[], int],
                  describe: Describe):
         self._coordinator, self._tables, self._version, self._describe = coordinator, tables, version, describe
         self._known: dict[str, _Keys] = {}  # tables with keys, or to which others refer
@@ -65,7 +65,7 @@ class ForeignKeyChecks:
     async def stage(self, transaction: OpenTransaction, statement: Statement, wait_s: float, depth: int = 0
                     ) -> WriteResult:
         """Run a statement within the transaction, and its cascades. Raises SqlError 1451, 1452 and those
-        of `TransactionCoordinator.stage`; then nothing is done."""
+        of `ClientTransactions.stage`; then nothing is done."""
         if depth > FOREIGN_KEY_DEPTH:
             raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
                                                f"{FOREIGN_KEY_DEPTH}.")

@@ -5,7 +5,7 @@ Call `GroupCommits.add`.
 
 A group needs three consecutive synced commits, during which its workers accept no other write. With a group for
 each statement, that would limit them to a few dozen a second. Statements that wait meanwhile form the next group:
-the more clients write, the less each write costs, as in one worker's own commits (`link/changes.py`).
+the more clients write, the less each write costs, as in one worker's own commits (`link/change_queue.py`).
 
 Keeps true: each statement is atomic. If one has an error, its group is aborted. The statement then runs once more
 alone, for an outcome of its own, and the others run together. No statement runs before an earlier one that concerns the
@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, POISON_DEATHS
 from noria.core.statements import Insert, Statement, WriteResult
 from noria.dataflow.messages.packets import Recipients
-from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerLost, WorkerUnavailable
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.two_phase_commit import Outcome, TwoPhaseCommits
 

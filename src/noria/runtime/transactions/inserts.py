@@ -22,7 +22,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, SENDER_WAITS
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Done, FindConflicts, Write, Wrote
-from noria.runtime.link.changes import WorkerLost
+from noria.runtime.link.change_queue import WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import parts_of
 from noria.runtime.transactions.two_phase_commit import Outcome, PlanningLink, TwoPhaseCommits

@@ -17,8 +17,8 @@ from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.statements import WriteResult
 from noria.dataflow.messages.packets import Write, Wrote
 from noria.runtime.link.locked_writes import met_lock
+from noria.runtime.transactions.client_transactions import STATEMENT, ClientTransactions
 from noria.runtime.transactions.open_transaction import Workers
-from noria.runtime.transactions.transaction_coordinator import STATEMENT, TransactionCoordinator
 
 
 class Resubmitting(Workers, Protocol):
@@ -34,7 +34,7 @@ class LockedStatements:
     """See the module. `workers`: also runs a statement again, by `submit_unlocked`."""
 
     def __init__(self, workers: Resubmitting, epoch: int):
-        self._workers, self._coordinator = workers, TransactionCoordinator(workers, f"{STATEMENT}{epoch}")
+        self._workers, self._coordinator = workers, ClientTransactions(workers, f"{STATEMENT}{epoch}")
         self._running: dict[asyncio.Future[Any], asyncio.Task[None]] = {}
         self._names: dict[asyncio.Future[Any], str] = {}  # of their transactions
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError
 from noria.core.statements import Staged, StagedPart, Statement
 from noria.runtime.link.commit_order import Scope
-from noria.runtime.link.shard_link import StagingWorker
+from noria.runtime.link.one_worker_link import StagingWorker
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.transaction_reads import TransactionReads

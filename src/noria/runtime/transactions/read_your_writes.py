@@ -3,7 +3,7 @@
 A write's answer lists the workers to which its tick sent messages, with the last message number of each; the
 other workers need not wait. The frontier in shared memory (`worker/frontier.py`) shows up to which message a worker
 has all effects. That suffices where rows pass one exchange. Beyond one, rows travel through other workers, even those
-of a worker's own writes. Then the worker that is to catch up sends marks (`dataflow/cluster/frontier.py`).
+of a worker's own writes. Then the worker that is to catch up sends marks (`dataflow/cluster/frontier_requests.py`).
 
 The same holds for a write that a restarting worker makes before it has its graph (`changes.InFlightPacket`). Its tick
 sends nothing, and the others receive the rows when they gather that worker's again.

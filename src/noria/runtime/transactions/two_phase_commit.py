@@ -1,5 +1,5 @@
 """Two-phase commit of statements over several shards: at all workers concerned or at none (design/decisions.md, 7).
-Call `TwoPhaseCommits.begin`.
+Call `TwoPhaseCommits.begin`. The coordinator is a worker; `ClientTransactions` is the front end's part.
 
     Prepare at all but the coordinator → Write at the coordinator: the decision → Decide at the others
 
@@ -11,8 +11,8 @@ Keeps true: nothing is acknowledged before the decision is durable. A prepared p
 decision, whatever process died meanwhile, even the front end. If a participant is lost before it has prepared, or
 the coordinator before the decision was sent to it, the group is aborted (`WorkerLost`). So nothing waits for it.
 If the coordinator is lost later, its Write is sent again under the same number, and its store answers what it did.
-If all processes start anew, the coordinator's Hello says it. Until then, the participants hold back writes of the
-group's tables.
+If all processes start anew, the coordinator's Hello reports the decision. Until then, the participants hold back
+writes of the group's tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import CRASHED_ON_USAGE
 from noria.core.statements import Statement, WriteResult, tables_written
 from noria.dataflow.messages.packets import Decide, Hello, Packet, Prepare, Recipients, Write, Wrote
-from noria.runtime.link.changes import Change, WorkerLost
+from noria.runtime.link.change_queue import Change, WorkerLost
 from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.link import LinkState
 

@@ -24,7 +24,7 @@ from noria.core.errors import SqlError, view_changed
 from noria.core.limits import COMPARED_LAST
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Done, UniqueEntries
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.transactions.two_phase_commit import PlanningLink
 
 _BYTES = 16  # of an entry's hash

@@ -29,7 +29,7 @@ from noria.core.errors import SqlError, interrupted
 from noria.core.limits import HEARTBEAT_MS, LOCK_WAIT_S, POISON_DEATHS, SENDER_WAITS
 from noria.core.statements import Move, Statement, StatementEffect, WriteResult
 from noria.dataflow.messages.packets import Done, Packet, Recipients, Write, Wrote
-from noria.runtime.link.changes import Change, WorkerLost
+from noria.runtime.link.change_queue import Change, WorkerLost
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.group_commit import GroupCommits, GroupOutcome, too_many_deaths
 from noria.runtime.transactions.inserts import Inserts

@@ -104,10 +104,10 @@ def _secret_in(path: Path) -> bytes | None:
     return secret if len(secret) == _SECRET_BYTES and not path.stat().st_mode & 0o077 else None
 
 
-def tls(between: SharedCredentials, server: bool) -> ssl.SSLContext | None:
+def tls(credentials: SharedCredentials, server: bool) -> ssl.SSLContext | None:
     """The TLS context of the present files; None without TLS. NotAuthenticated if they are no certificate with its key
     that the other end would accept."""
-    certificate, key = between.certificate, between.key
+    certificate, key = credentials.certificate, credentials.key
     if certificate is None or key is None:
         return None
     try:
@@ -159,13 +159,13 @@ def kept_alive(line: socket.socket) -> None:
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1_000 * KEEP_S)
 
 
-async def connected(host: str, port: int, between: SharedCredentials, wish: bytes) -> Streams:
+async def connected(host: str, port: int, credentials: SharedCredentials, wish: bytes) -> Streams:
     """Open a connection whose other end proves itself and grants the request. Raises `ConnectionRefused`,
     `NotAuthenticated` or OSError."""
     try:
         async with asyncio.timeout(PROOF_S):
             reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES,
-                                                           ssl=tls(between, server=False))
+                                                           ssl=tls(credentials, server=False))
     except ssl.SSLError as e:
         raise NotAuthenticated(f"{host}:{port} shows no certificate that is ours: {e}") from e
     try:
@@ -174,9 +174,9 @@ async def connected(host: str, port: int, between: SharedCredentials, wish: byte
             mine = secrets.token_bytes(_NUMBER)
             writer.write(MAGIC + mine)
             theirs, proof = await reader.readexactly(_NUMBER), await reader.readexactly(_PROOF)
-            if not hmac.compare_digest(proof, _proof(between, b"listens", mine, theirs, b"")):
+            if not hmac.compare_digest(proof, _proof(credentials, b"listens", mine, theirs, b"")):
                 raise NotAuthenticated(f"{host}:{port} does not know the secret of this data directory")
-            writer.write(_proof(between, b"connects", mine, theirs, wish) + len(wish).to_bytes(2, "big") + wish)
+            writer.write(_proof(credentials, b"connects", mine, theirs, wish) + len(wish).to_bytes(2, "big") + wish)
             if await reader.readexactly(1) != _YES:
                 raise ConnectionRefused(f"{host}:{port} refuses {wish.decode(errors='replace')}")
     except BaseException as e:
@@ -185,16 +185,16 @@ async def connected(host: str, port: int, between: SharedCredentials, wish: byte
             raise NotAuthenticated(f"{host}:{port} takes no certificate of ours: {e}") from e
         if isinstance(e, asyncio.IncompleteReadError):
             raise HandshakeClosed(f"{host}:{port} has closed the connection before it proved "
-                                  f"anything{_tls_hint(between)}") from e
+                                  f"anything{_tls_hint(credentials)}") from e
         raise
     return reader, writer
 
 
-def _tls_hint(between: SharedCredentials) -> str:
-    return "" if between.certificate else ": does it want TLS, --cluster-cert and --cluster-key?"
+def _tls_hint(credentials: SharedCredentials) -> str:
+    return "" if credentials.certificate else ": does it want TLS, --cluster-cert and --cluster-key?"
 
 
-async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, between: SharedCredentials) -> bytes:
+async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: SharedCredentials) -> bytes:
     """The request of the other end, once it has proved itself; `granted` answers it. Raises `NotAuthenticated`,
     OSError or TimeoutError."""
     try:
@@ -203,7 +203,7 @@ async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, be
             if await reader.readexactly(len(MAGIC)) != MAGIC:
                 raise NotAuthenticated("it does not begin as connections of this release do")
             theirs, mine = await reader.readexactly(_NUMBER), secrets.token_bytes(_NUMBER)
-            writer.write(mine + _proof(between, b"listens", theirs, mine, b""))
+            writer.write(mine + _proof(credentials, b"listens", theirs, mine, b""))
             proof = await reader.readexactly(_PROOF)
             length = int.from_bytes(await reader.readexactly(2), "big")
             if length > MOST_WISH_BYTES:
@@ -211,7 +211,7 @@ async def wish_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, be
             wish = await reader.readexactly(length)
     except asyncio.IncompleteReadError as e:
         raise NotAuthenticated("it closed the connection before it proved anything") from e
-    if not hmac.compare_digest(proof, _proof(between, b"connects", theirs, mine, wish)):
+    if not hmac.compare_digest(proof, _proof(credentials, b"connects", theirs, mine, wish)):
         raise NotAuthenticated("it does not know the secret of this data directory")
     return wish
 
@@ -220,5 +220,5 @@ def granted(writer: asyncio.StreamWriter, yes: bool) -> None:
     writer.write(_YES if yes else _NO)
 
 
-def _proof(between: SharedCredentials, who: bytes, connecting: bytes, listening: bytes, wish: bytes) -> bytes:
-    return hmac.digest(between.secret, MAGIC + who + connecting + listening + wish, hashlib.sha256)
+def _proof(credentials: SharedCredentials, who: bytes, connecting: bytes, listening: bytes, wish: bytes) -> bytes:
+    return hmac.digest(credentials.secret, MAGIC + who + connecting + listening + wish, hashlib.sha256)

@@ -63,14 +63,14 @@ class TunnelSettings:
     workers: int
     host: str
     port: int
-    between: SharedCredentials
+    credentials: SharedCredentials
     hub: Address | None = None
     worker: int = -1
     link: str = ""
     remove: bool = False
 
     def dump(self) -> str:
-        b = self.between
+        b = self.credentials
         return json.dumps({**self.__dict__, "run_dir": str(self.run_dir), "between": [
             b.secret.hex(), b.certificate and str(b.certificate), b.key and str(b.key)]})
 
@@ -78,9 +78,10 @@ class TunnelSettings:
     def load(text: str) -> TunnelSettings:
         values = json.loads(text)
         secret, certificate, key = values.pop("between")
-        between = SharedCredentials(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
+        credentials = SharedCredentials(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
         hub = values.pop("hub")
-        return TunnelSettings(Path(values.pop("run_dir")), between=between, hub=hub and (hub[0], hub[1]), **values)
+        return TunnelSettings(Path(values.pop("run_dir")), credentials=credentials, hub=hub and (hub[0], hub[1]),
+                              **values)
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Tunnel:
     async def start(self) -> int:
         """Start to listen; returns the port."""
         settings = self._settings
-        handshake.tls(settings.between, server=True)  # now, and not only at the first connection
+        handshake.tls(settings.credentials, server=True)  # now, and not only at the first connection
         self._server = await asyncio.start_server(self._each(self._accepted), settings.host, settings.port,
                                                   limit=CHUNK_BYTES)
         port: int = self._server.sockets[0].getsockname()[1]
@@ -143,7 +144,7 @@ class Tunnel:
         tries = int(REACH_S / RETRY_S)
         while True:
             try:
-                reader, writer = await handshake.connected(*hub, self._settings.between, wish)
+                reader, writer = await handshake.connected(*hub, self._settings.credentials, wish)
                 break
             except (OSError, HandshakeClosed):  # it may be about to be started again
                 tries -= 1
@@ -224,7 +225,7 @@ class Tunnel:
         """Carry the worker's connections to the front end. If one cannot be made, the worker ends."""
         assert self._settings.hub is not None
         try:
-            there = await handshake.connected(*self._settings.hub, self._settings.between,
+            there = await handshake.connected(*self._settings.hub, self._settings.credentials,
                                               f"link {self._settings.link}".encode())
         except _Failed as e:
             self._note(f"worker {self._settings.worker} does not reach the server: {e}")
@@ -251,7 +252,7 @@ class Tunnel:
         if address is None:
             return None
         try:
-            return await handshake.connected(*address, self._settings.between, f"peer {worker}".encode())
+            return await handshake.connected(*address, self._settings.credentials, f"peer {worker}".encode())
         except _Failed:
             return None
 
@@ -263,10 +264,10 @@ class Tunnel:
             self._unproved[me] = (writer.get_extra_info("peername") or ("",))[0]
             self._make_room()
             try:
-                if (tls := handshake.tls(self._settings.between, server=True)) is not None:
+                if (tls := handshake.tls(self._settings.credentials, server=True)) is not None:
                     # By us, not by asyncio, so that a stalled TLS handshake counts as unproved.
                     await writer.start_tls(tls, ssl_handshake_timeout=handshake.PROOF_S)
-                wish = await handshake.wish_of(reader, writer, self._settings.between)
+                wish = await handshake.wish_of(reader, writer, self._settings.credentials)
             except asyncio.CancelledError:
                 writer.transport.abort()
                 raise

@@ -69,7 +69,7 @@ class _Writing:
     """A process that writes a checkpoint: its commit, its states with about their bytes, and its start."""
 
     pid: int
-    stand: StorePosition
+    position: StorePosition
     nbytes_of: dict[str, int]
     began: float
 
@@ -91,7 +91,7 @@ class Checkpoints:
 
     def restore(self, saved: SavedStateFile | None) -> None:
         """Offer the saved states to the worker before it serves, if all rows written since are known."""
-        deltas = None if saved is None else self._store.written_since(saved.stand)
+        deltas = None if saved is None else self._store.written_since(saved.position)
         if saved is not None and deltas is not None:
             self._restored_from, self._bytes, self._resumes = saved, saved.nbytes, True
             self._saved, self._written = dict.fromkeys(saved.states(), 0), self._clock()
@@ -168,17 +168,17 @@ class Checkpoints:
         except (SqlError, StoreError) as e:  # a full disk: tried again later
             self._note(f"states are not saved: {e!r}")
             return
-        stand = self._store.stands()
-        if stand is None:
+        position = self._store.position()
+        if position is None:
             return
         began = self._clock()
         worker = os.getpid()
         pid = os.fork()
         if not pid:
-            self._write(stand, worker)
-        self._writing = _Writing(pid, stand, dict(nbytes_of), began)
+            self._write(position, worker)
+        self._writing = _Writing(pid, position, dict(nbytes_of), began)
 
-    def _write(self, stand: StorePosition, worker: int) -> None:
+    def _write(self, position: StorePosition, worker: int) -> None:
         """Save the states in the forked process, which uses only its memory and its own file."""
         code = 1
         with suppress(BaseException):
@@ -191,7 +191,7 @@ class Checkpoints:
                 os._exit(code)
             os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end
             os.nice(_NICE)
-            self._save(stand, state_file.NEXT, lambda: True)
+            self._save(position, state_file.NEXT, lambda: True)
             code = 0
         os._exit(code)
 
@@ -211,7 +211,7 @@ class Checkpoints:
             if status:
                 raise OSError(f"the process that saves them ended with status {status}")
             self._bytes = state_file.put_in_place(self._directory)
-            self._store.deltas.trim(writing.stand)
+            self._store.deltas.trim(writing.position)
             self._saved, self._written = writing.nbytes_of, self._clock()
         except (OSError, SqlError, StoreError) as e:
             self._note(f"states are not saved: {e!r}")
@@ -220,12 +220,12 @@ class Checkpoints:
     def keep(self) -> None:
         """Save the states as the last act of a worker that ends in order."""
         self._stop_writing()
-        until, stand = self._clock() + SAVE_S, None
+        until, position = self._clock() + SAVE_S, None
         try:
-            stand = self._store.stands()
+            position = self._store.position()
             state_file.remove(self._directory)
-            if stand is not None:
-                self._save(stand, state_file.FILE, lambda: self._clock() < until)
+            if position is not None:
+                self._save(position, state_file.FILE, lambda: self._clock() < until)
         except Exception as e:  # a full disk, no memory: saved states are optional, and the worker is to end
             self._note(f"states are not saved: {e!r}")
 
@@ -236,9 +236,10 @@ class Checkpoints:
                 os.waitpid(self._writing.pid, 0)
             self._writing = None
 
-    def _save(self, stand: StorePosition, file: str, in_time: Callable[[], bool]) -> None:
+    def _save(self, position: StorePosition, file: str, in_time: Callable[[], bool]) -> None:
         states, disk = list(self._worker.states()), os.statvfs(self._directory)
         most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
         strings = self._symbols.saved()
         if states and sum(s.nbytes for s in strings) < most:
-            state_file.save(self._directory, stand, strings, states, lambda nbytes: nbytes < most and in_time(), file)
+            state_file.save(self._directory, position, strings, states,
+                            lambda nbytes: nbytes < most and in_time(), file)

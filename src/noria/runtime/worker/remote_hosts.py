@@ -125,13 +125,13 @@ def local_config(config: WorkerConfig) -> Iterator[WorkerConfig]:
                          "be storage that all hosts mount, at one path")
     own = Path(tempfile.mkdtemp(prefix="noria-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None))
     try:
-        between = SharedCredentials(handshake.secret_of(config.data_dir), config.certificate, config.key)
+        credentials = SharedCredentials(handshake.secret_of(config.data_dir), config.certificate, config.key)
     except (NotAuthenticated, OSError) as e:
         own.rmdir()
         raise StoreError(f"on {here}: {e}") from e
     endpoint = f"ipc://{own / Path(wire.socket_path(config.endpoint)).name}"
-    settings = TunnelSettings(own, config.workers, _address_towards(config.hub), 0, between, config.hub, config.worker,
-                          Path(wire.socket_path(endpoint)).name, remove=True)
+    settings = TunnelSettings(own, config.workers, _address_towards(config.hub), 0, credentials, config.hub,
+                              config.worker, Path(wire.socket_path(endpoint)).name, remove=True)
     pipe = subprocess.PIPE
     with subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, text=True, env=_environment()) as tunnel:
         assert tunnel.stdin is not None and tunnel.stdout is not None

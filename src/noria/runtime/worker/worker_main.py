@@ -1,9 +1,9 @@
 """Runs a worker's process: it takes over the shard, opens it, and serves packets. It ends when the front end says
 goodbye or is lost, or when a newer worker replaces it. Call `run_worker`.
 
-    lock and fence → store, symbols, views, core → Hello → (poll → fence → step → send)* → close → free the lock
+    lock and fence → store, symbols, views, core → Hello → (poll → fence → handle → send)* → close → free the lock
 
-Keeps true (design/decisions.md, 2): it rejects packets of another front-end epoch. It steps nothing after a newer
+Keeps true (design/decisions.md, 2): it rejects packets of another front-end epoch. It handles nothing after a newer
 worker has raised the fence. If it receives nothing for a lease, it ends and frees the lock. The core has one thread.
 A second thread sends signs of life (`transport/heartbeats.py`), so that a frozen process is distinguished from a busy
 one.
@@ -110,7 +110,7 @@ class HostedWorker(Protocol):
     def handle(self, packets: list[Envelope]) -> list[Envelope]:
         """Handle packets in order; returns the immediate replies."""
 
-    def between(self) -> list[Envelope]:
+    def do_turns(self) -> list[Envelope]:
         """Run some work in turns while packets arrive; returns the replies that it completed."""
 
     def idle(self, budget_ms: int) -> tuple[list[Envelope], bool]:
@@ -360,7 +360,7 @@ class WorkerLoop:
                 self._line.front.sign()
             if packets:
                 self._send(self._worker.handle(packets))
-                if (late := self._worker.between()) or self._mesh is not None:
+                if (late := self._worker.do_turns()) or self._mesh is not None:
                     self._send(late)
                 self._wait_ms = IDLE_AFTER_MS
                 self._idle_due = self._idle_due if self.more else self._clock() + IDLE_DUE_S

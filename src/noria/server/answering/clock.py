@@ -19,7 +19,7 @@ from noria.core.expressions.functions import at_time, call, cast, cut
 from noria.core.statements import DEFAULT, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type
-from noria.server.answering import zones
+from noria.server.answering import time_zone
 from noria.storage.tables.computed import time_default
 
 Assignments = tuple[tuple[int, Expr], ...]
@@ -38,7 +38,7 @@ def timed(statement: ClientWrite, table: TableDef, utc: datetime, offset: timede
         return _insert(statement, table, utc, offset)
     where = None if statement.where is None else at_time(statement.where, utc, offset)
     if offset:
-        zones.refuse_computing(where)
+        time_zone.refuse_computing(where)
     if isinstance(statement, Delete):
         return Delete(statement.table, where)
     return Update(statement.table, _assigned(statement.assignments, table, utc, offset), where)
@@ -51,7 +51,7 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
                       for row in rows])
     stamps = [n for n, i in enumerate(columns) if table.columns[i].type.timestamp] if offset else []
     if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are in UTC
-        rows = tuple([tuple([zones.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
+        rows = tuple([tuple([time_zone.to_utc(v, offset) if n in stamps and v is not DEFAULT else v
                              for n, v in enumerate(row)]) for row in rows])
     absent = [i for i, c in enumerate(table.columns) if c.takes_time and i not in columns]
     listed = {n: table.columns[i] for n, i in enumerate(columns) if table.columns[i].takes_time}
@@ -88,7 +88,7 @@ def _assigned(assignments: Assignments, table: TableDef, utc: datetime, offset: 
     """Return the assignments at this time, and assignments of the ON UPDATE columns, which keep unchanged rows."""
     done = tuple((at, at_time(e, utc, offset)) for at, e in assignments)
     if offset:
-        done = tuple((at, zones.assigned_in_utc(e, offset) if table.columns[at].type.timestamp else e)
+        done = tuple((at, time_zone.assigned_in_utc(e, offset) if table.columns[at].type.timestamp else e)
                      for at, e in done)
     same = [call("nseq", Col(c.type, c.nullable, at), cast(e, replace(c.type, length=0)) if not c.type.members else e)
             for at, e in done for c in (table.columns[at],)]

@@ -36,23 +36,23 @@ from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
-from noria.runtime.cluster import absent
+from noria.runtime.cluster import absent_workers
 from noria.runtime.link.link import Link
 from noria.runtime.transactions.open_transaction import Workers
 from noria.server.answering import clock
+from noria.server.answering.first_answer import first_answer
 from noria.server.answering.first_state_progress import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
 from noria.server.answering.locks import TableLocks
-from noria.server.answering.racing import first_answer
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.result_finish import ResultFinish, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import CachedStatement, Statements, is_one_key
 from noria.server.answering.view_lookups import ManyRows, ViewLookups, first_of
 from noria.server.arrow import arrow_insert
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 from noria.server.outcomes import ResultSet
-from noria.server.rows import arrow_rows, beside
+from noria.server.rows import arrow_rows, off_loop
 from noria.sql import commands as sql
 from noria.views.reader import AttachedViews
 
@@ -67,7 +67,7 @@ class Executor:
     kept: returns the bytes of all kept replies and their limit.
     """
 
-    def __init__(self, program: Program, link: Link, attach: Callable[[int], AttachedViews], bulk: Bulk | None,
+    def __init__(self, program: Program, link: Link, attach: Callable[[int], AttachedViews], bulk: BulkJobs | None,
                  reply_bytes: int):
         self.program, self._catalog, self._link, self._bulk = program, program.catalog, link, bulk
         self.staging: Workers = link
@@ -122,17 +122,17 @@ class Executor:
         """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = ResultFinish.of(view, select.columns)
         try:
-            keys, nulls, between = looked_up(select.lookups, view.key_fields)
+            keys, nulls, key_range = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
             self.selects += 1
             return await self._unlike(e, select, set_state)
         set_state("waiting for the worker")
-        if not keys and between is None:
+        if not keys and key_range is None:
             self.selects += 1
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.adhoc_views.policy, self.program.version
         try:
-            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, between))
+            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, key_range))
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)
@@ -153,13 +153,13 @@ class Executor:
             return self._one_key(reader, through, view, shape, key_values, False, lambda: select, set_state)
         first = select.lookups[0] if select.lookups else None
         if isinstance(first, Range):
-            between = range_of(first, reader.key_fields[0])
-            rows = None if between is None else self.reads.local_range(reader, *between, through)
+            key_range = range_of(first, reader.key_fields[0])
+            rows = None if key_range is None else self.reads.local_range(reader, *key_range, through)
             if rows is not None:
                 self.selects += 1
                 return ResultSet(shape.shown, shape.rows_of(rows))
-            return self._or_by_spark(partial(self._fetched_between, reader, through, view, shape, between), reader,
-                                     lambda: select, set_state)
+            fetch = partial(self._fetched_range, reader, through, view, shape, key_range)
+            return self._from_worker_or_spark(fetch, reader, lambda: select, set_state)
         self.selects += 1
         try:
             keys, nulls = keys_of(select.lookups, view.key_fields)
@@ -169,8 +169,8 @@ class Executor:
             keys, through = through.of(keys)
         found = self.reads.local_keys(reader, keys, nulls, through)
         if found is None:
-            return self._or_by_spark(partial(self._fetched_several, reader, through, shape, keys, nulls), reader,
-                                     lambda: select, set_state)
+            fetch = partial(self._fetched_several, reader, through, shape, keys, nulls)
+            return self._from_worker_or_spark(fetch, reader, lambda: select, set_state)
         return shape.result_of(found) if len(found) > OFF_LOOP_ROWS else ResultSet(shape.shown, shape.rows_of(found))
 
     def _one_key(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
@@ -189,10 +189,10 @@ class Executor:
         found = self.reads.local(reader, key, keep, through)
         if found is None:
             fetch = partial(self._fetched, reader, through, view, shape, key)
-            return self._or_by_spark(fetch, reader, select, set_state)
+            return self._from_worker_or_spark(fetch, reader, select, set_state)
         if not view.key:
             self.program.read_many(view, len(found.rows))
-        return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
+        return ResultSet(shape.shown, shape.apply(found.rows), (), found.version)
 
     def reader_of(self, compiled: CachedStatement, view: ViewDef) -> ViewDef | None:
         """Return the view that holds the answer, or None.  It is looked up again after each change of the program."""
@@ -230,20 +230,20 @@ class Executor:
         if isinstance(found, ManyRows):
             self.program.read_many(view, found.table.num_rows)
             return await shape.result_of(*found)
-        return ResultSet(shape.shown, await beside(shape.apply, found))
+        return ResultSet(shape.shown, await off_loop(shape.apply, found))
 
     async def _fetched_several(self, reader: ViewDef, through: ReadThrough | None, shape: ResultFinish,
                                keys: list[tuple[Any, ...]], nulls: bool) -> ResultSet:
         await self._there(reader)
         return await shape.result_of(await self.reads.fetch_keys(reader, keys, nulls, through))
 
-    async def _fetched_between(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
-                               between: tuple[int, int] | None) -> ResultSet:
+    async def _fetched_range(self, reader: ViewDef, through: ReadThrough | None, view: ViewDef, shape: ResultFinish,
+                               key_range: tuple[int, int] | None) -> ResultSet:
         self.selects += 1
         await self._there(reader)
-        if between is None:
+        if key_range is None:
             return ResultSet(shape.shown, shape.rows_of(no_rows(view.plan.fields)))
-        return await shape.result_of(*await self.reads.fetch_range(reader, *between, first_of(view), through))
+        return await shape.result_of(*await self.reads.fetch_range(reader, *key_range, first_of(view), through))
 
     async def _there(self, reader: ViewDef) -> None:
         """Wait for the first state.  If Spark can answer instead of an ad-hoc view, raise SqlError 3024 soon."""
@@ -255,7 +255,7 @@ class Executor:
         except TimeoutError:
             raise statement_timeout(round((hold_s or 0) * 1000)) from None
 
-    async def _or_by_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
+    async def _from_worker_or_spark(self, fetch: Callable[[], Awaitable[ResultSet]], reader: ViewDef,
                            select: Callable[[], sql.Select], set_state: SetState) -> ResultSet:
         """Answer by the worker.  If that takes too long for an ad-hoc view, Spark answers instead.  If the view is
         still being filled, both run, and the first answer counts."""
@@ -361,7 +361,7 @@ class Executor:
             compiled.by_key = not self.program.may_rewrite(command)
         return compiled.by_key
 
-    async def rewrite(self, statement: Update | Delete, offset: timedelta, set_state: SetState
+    async def write_by_spark(self, statement: Update | Delete, offset: timedelta, set_state: SetState
                       ) -> asyncio.Future[Any] | None:
         """Let Spark run a write over a large table, and return its done future.  None: the caller must submit it."""
         timed = self.at_its_time(statement, offset)
@@ -420,9 +420,9 @@ class Executor:
             (key,), _ = compiled.through.of([key])
         return None if key is None else self._link.routes.owner(reader, key)
 
-    def away(self) -> Callable[[], str]:
+    def lost_workers(self) -> Callable[[], str]:
         """Return a function that describes the workers that were lost since this call or do not serve, and why."""
-        return partial(absent.lost_workers_text, self._link, self._link.losses())
+        return partial(absent_workers.lost_workers_text, self._link, self._link.losses())
 
     async def catch_up(self, writes: SessionWrites, view: str = "", worker: int | None = None) -> None:
         """Wait until the view has these writes.  view: "" for all views; worker: None for all workers."""

@@ -105,6 +105,6 @@ def hit(reads: ViewLookups, link: Link, known: KnownSelect, values: Sequence[Any
         found = reads.local(want.reader, want.key, keep, want.through)
         if found is None:
             return None
-        return ResultSet(want.shape.shown, want.shape.apply(found.rows), (), found.stands)
+        return ResultSet(want.shape.shown, want.shape.apply(found.rows), (), found.version)
     except SqlError:
         return None  # the session reports the error in its own way

@@ -22,7 +22,7 @@ from noria.core.errors.codes import LOCK_WAIT_TIMEOUT, TABLE_NOT_LOCKED, TABLE_N
 from noria.dataflow.transactions.locks import deadlock
 from noria.dataflow.transactions.wait_graph import Weight
 from noria.runtime.transactions.deadlock_watch import Deadlocks
-from noria.server.answering.followed import Followed
+from noria.server.answering.followed_tables import Followed
 
 Tables = Mapping[str, bool]  # by name in small letters: for WRITE?
 Use = tuple[str, Hashable]  # a table, and the session that uses or locks it; None if that is unknown
@@ -165,14 +165,14 @@ class TableLocks:
                 yield next(name for name in tables if name in read), other
 
     def readers(self, holder: Hashable, tables: Iterable[str]) -> dict[Hashable, set[str]]:
-        """The open transactions of others that have read one of the tables by now, for `unread`."""
+        """The open transactions of others that have read one of the tables by now, for `until_readers_end`."""
         return {other: self._read[other] for _, other in self._reads(holder, {name.lower() for name in tables})}
 
     def still_reads(self, holder: Hashable, read: set[str]) -> bool:
         """True if the transaction of `readers` is still open."""
         return self._read.get(holder) is read
 
-    async def unread(self, holder: Hashable, readers: Mapping[Hashable, set[str]], wait_s: float) -> None:
+    async def until_readers_end(self, holder: Hashable, readers: Mapping[Hashable, set[str]], wait_s: float) -> None:
         """Wait until these transactions have ended.  Raises SqlError 1205 and 1213."""
         def conflicts() -> Iterator[Use]:
             return ((next(iter(read)), other) for other, read in readers.items() if self.still_reads(other, read))

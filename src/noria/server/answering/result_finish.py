@@ -29,7 +29,7 @@ from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.link.result_memory import MemoryLease
 from noria.server.outcomes import ResultSet
-from noria.server.rows import LargeRows, beside, is_large, python_rows
+from noria.server.rows import LargeRows, is_large, off_loop, python_rows
 from noria.sql import commands as sql
 from noria.state.symbols.symbols import SymbolTable
 
@@ -83,7 +83,7 @@ class ResultFinish:
 
     async def result_of(self, found: pa.Table, lease: MemoryLease | None = None) -> ResultSet:
         """As `rows_of`, with a thread for many rows."""
-        return ResultSet(self.shown, await beside(lambda rows: self.rows_of(rows, lease), found))
+        return ResultSet(self.shown, await off_loop(lambda rows: self.rows_of(rows, lease), found))
 
     def _cut(self, found: pa.Table) -> pa.Table:
         """Order and limit many rows."""

@@ -25,7 +25,7 @@ from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.result_finish import ResultFinish
-from noria.sql.commands import Command, Explain, Prepared, Select, Transaction, bound_select
+from noria.sql.commands import Command, Explain, PlannedStatement, Select, Transaction, bound_select
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.databases import Names, in_namespace
 from noria.sql.text.shape import shape_of
@@ -42,7 +42,7 @@ class CachedStatement:
     __slots__ = ("by_key", "direct", "generation", "namespace", "number", "one_key", "plain", "prepared", "reader",
                  "shape", "text", "through", "uses", "version", "view")
 
-    def __init__(self, text: str, prepared: Prepared, version: int, namespace: str = ""):
+    def __init__(self, text: str, prepared: PlannedStatement, version: int, namespace: str = ""):
         self.text, self.prepared, self.version, self.namespace = text, prepared, version, namespace
         self.number = next(_numbers)
         self.direct = _is_direct(prepared)
@@ -90,7 +90,7 @@ def is_one_key(select: Select) -> bool:
     return select.view is not None and select.view.after is None and all(a.single for a in select.lookups)
 
 
-def _is_direct(prepared: Prepared) -> bool:
+def _is_direct(prepared: PlannedStatement) -> bool:
     """True for a SELECT whose view is the same for all values, so that a lookup by the values answers it."""
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
@@ -255,6 +255,6 @@ class Statements:
             self._firsts.take(key)
 
 
-def _decides(prepared: Prepared) -> bool:
+def _decides(prepared: PlannedStatement) -> bool:
     """True for a SELECT that no view answers: a parameter may decide its plan or the names of its columns."""
     return isinstance(prepared.command, Select) and prepared.command.view is None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from noria.control.catalog.published import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.core.errors import SqlError, is_unfilled
 from noria.core.limits import (
     DENSE_KEYS,
@@ -73,7 +73,7 @@ class MappedRows(NamedTuple):
     """Rows from shared memory, and their entry if it was requested and the key has one."""
 
     rows: list[Any]
-    stands: ReadVersion | None
+    version: ReadVersion | None
 
 
 class ManyRows(NamedTuple):
@@ -165,8 +165,9 @@ class ViewLookups:
 
     def local(self, view: ViewDef, key: Key, keep: bool, through: ReadThrough | None = None) -> MappedRows | None:
         """Return the key's rows from shared memory.  None: call `fetch`; the key is missing or has too many rows.
-        keep: return their entry, too.  through: choose some of the rows and columns, here and below.  Raises SqlError
-        1690 if a row holds an evaluation error."""
+
+        keep: return their entry, too.  through: chooses some of the rows and columns.  Raises SqlError 1690 if a row
+        holds an evaluation error."""
         found = self._found(view, key, keep, through)
         if found is not None:
             self.hits += 1
@@ -179,13 +180,13 @@ class ViewLookups:
         attached = self.attached(view, worker)
         if attached is None:
             return None
-        stands = None
+        read_version = None
         try:
             if keep:
                 found = attached.lookup_entry(key, through)
                 rows, handle, version = found or (None, -1, -1)
-                stands = ReadVersion(ViewEntry(attached, handle, self._link, worker), version,
-                                     attached.entry_tick) if handle >= 0 else None
+                read_version = ReadVersion(ViewEntry(attached, handle, self._link, worker), version,
+                                           attached.entry_tick) if handle >= 0 else None
             else:
                 rows = attached.lookup(key, through)
         except LargeAnswer:
@@ -196,7 +197,7 @@ class ViewLookups:
             return None  # another definition, or more than this process may map
         if rows is None or attached.definition != view.definition:
             return None
-        return MappedRows(rows, stands)
+        return MappedRows(rows, read_version)
 
     async def fetch(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> list[Any] | ManyRows:
         """Return the key's rows from the worker, which fills the key.  Callers that wait for one key are coalesced.
@@ -311,7 +312,7 @@ class ViewLookups:
             built: Done = await self._link.ask(Inspect(0, "built", read.view), retry=True)
             built.result()
 
-    async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+    async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, key_range: tuple[int, int] | None,
                    within: Within | None = None) -> ManyRows:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
         within: the transaction in which it reads.
@@ -320,22 +321,23 @@ class ViewLookups:
         """
         self.one_shots += 1
         lease = self.room.lease()
-        return ManyRows(cast(pa.Table, await self._ask(self._query(view, keys, nulls, between, within), lease)), lease)
+        query = self._query(view, keys, nulls, key_range, within)
+        return ManyRows(cast(pa.Table, await self._ask(query, lease)), lease)
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
-                       between: tuple[int, int] | None) -> QueryForecast:
+                       key_range: tuple[int, int] | None) -> QueryForecast:
         """Return how the workers would answer `one_shot` now."""
-        reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, between)),
+        reply: Done = await self._link.ask(Inspect(0, "forecast", read=self._query(view, keys, nulls, key_range)),
                                            retry=True)
         found: QueryForecast = reply.result()
         return found
 
-    def _query(self, view: ViewDef, keys: list[Key], nulls: bool, between: tuple[int, int] | None,
+    def _query(self, view: ViewDef, keys: list[Key], nulls: bool, key_range: tuple[int, int] | None,
                within: Within | None = None) -> Query:
-        rows, descending = (between and first_of(view)) or (None, False)
+        rows, descending = (key_range and first_of(view)) or (None, False)
         most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
                                                                                TRANSACTION_READ_MS)
-        return Query(0, self._published_view(view), keys, nulls, between, rows, descending, most, limit_ms,
+        return Query(0, self._published_view(view), keys, nulls, key_range, rows, descending, most, limit_ms,
                      not self._alone and not row_by_row(view.plan), chunked=True, within=within)
 
     def _published_view(self, view: ViewDef) -> ViewDef:
@@ -344,7 +346,7 @@ class ViewLookups:
         if known is None or known[0] is not view:
             if len(self._shown) >= KEPT_VIEWS:
                 self._shown.clear()
-            known = self._shown[id(view)] = view, published(kept_top(view)).view
+            known = self._shown[id(view)] = view, add_view_step(kept_top(view)).view
         return known[1]
 
     def local_keys(self, view: ViewDef, keys: list[Key], nulls: bool,
@@ -432,7 +434,7 @@ class ViewLookups:
         self.upqueries += 1
         self._worker_reads_of[view.name] += 1
         rows, descending = first or (None, False)
-        read = Read(0, view.name, (), between=(low, high), first=rows, descending=descending,
+        read = Read(0, view.name, (), key_range=(low, high), first=rows, descending=descending,
                     definition=view.definition, limit_ms=self._limit_ms(view), chunked=True)
         lease = self.room.lease()
         return ManyRows(chosen(cast(pa.Table, await self._ask(read, lease)), through), lease)

@@ -20,7 +20,7 @@ from noria.dataflow.messages.packets import Done, IndexFiles, IndexRequest, Insp
 from noria.runtime.link.link import Link, WorkerUnavailable
 
 if TYPE_CHECKING:
-    from noria.server.bulk.jobs import Bulk
+    from noria.server.bulk.jobs import BulkJobs
     from noria.spark.jobs.index import IndexFilesMade
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class Indexes:
     """Delivers indexes of a worker's own rows to that worker (`link`).  `run` continues until it is cancelled."""
 
-    def __init__(self, bulk: Bulk, link: Link):
+    def __init__(self, bulk: BulkJobs, link: Link):
         self._bulk, self._link = bulk, link
 
     async def run(self) -> None:

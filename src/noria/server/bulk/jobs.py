@@ -37,11 +37,11 @@ from noria.plan.mir import Mir, tables_of
 from noria.plan.optimizer import error_reporting_view
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import Link
-from noria.server.bulk.loading import drop_rejects, keep_rejects, unchanged
+from noria.server.bulk.job_directories import remove_directory
+from noria.server.bulk.load_permit import drop_rejects, keep_rejects, unchanged
 from noria.server.bulk.maintained import is_little, states_of, written
 from noria.server.bulk.merging import Put, merged
 from noria.server.bulk.parents import Hold, ParentsOfLoad
-from noria.server.bulk.places import remove_directory
 from noria.server.bulk.reporting import compared, failed
 from noria.server.bulk.snapshots import Snapshots, taken
 from noria.server.rows import python_rows
@@ -64,7 +64,7 @@ def _silent(state: str) -> None:
     """Report to nobody."""
 
 
-class Bulk:
+class BulkJobs:
     """Runs bulk jobs.  directory: for snapshots and intermediate files.  It must be on the file system of the base
     tables, since a checkpoint consists of hard links.  workers: the number of workers that store the tables."""
 

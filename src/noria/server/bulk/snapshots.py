@@ -26,7 +26,7 @@ from noria.core.limits import (
 )
 from noria.dataflow.messages.packets import Done, Inspect, Snapshot
 from noria.runtime.link.link import Link, WorkerUnavailable
-from noria.server.bulk.places import remove_directory
+from noria.server.bulk.job_directories import remove_directory
 
 
 async def ahead(link: Link) -> None:

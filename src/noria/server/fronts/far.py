@@ -72,7 +72,7 @@ class FarSettings:
     """The settings of `noria front-end`.  controller: the address of the server's tunnel."""
 
     controller: tuple[str, int]
-    between: SharedCredentials
+    credentials: SharedCredentials
     mysql_host: str = "127.0.0.1"
     mysql_port: int = 3307
     tls_cert: Path | None = None
@@ -228,7 +228,7 @@ class FarFront:
             await asyncio.sleep(AGAIN_S)
 
     async def _connected(self) -> handshake.Streams:
-        return await handshake.connected(*self._settings.controller, self._settings.between, WISH)
+        return await handshake.connected(*self._settings.controller, self._settings.credentials, WISH)
 
     async def _line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to the server until it ends, which raises an exception."""

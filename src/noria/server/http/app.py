@@ -33,8 +33,8 @@ NAME is `table` or `database.table`; `?database=` names the database of a NAME w
 A request to /sql, /tables/NAME/rows or /views/NAME/lookup belongs to the transaction whose token is in its header
 Noria-Transaction.
 
-A body is sent with its Content-Type: application/json, or the Arrow stream's.  `gate.py` decides which requests are
-answered.
+A body is sent with its Content-Type: application/json, or the Arrow stream's.  `request_filter.py` decides
+which requests are answered.
 
 Keeps true: a user's error is a 4xx with MySQL's number in the body, and never ends the server.  Every answer that is
 not 2xx has a JSON error in its body.  A bug is a 500 with a number, under which the log has the details.
@@ -76,13 +76,13 @@ from noria.dataflow.inspect.render import dot
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerUnavailable
 from noria.server.applying import KEYS as APPLY_KEYS
-from noria.server.bulk.loading import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
+from noria.server.bulk.load_permit import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import Feeds
 from noria.server.http import bodies, feeds, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
-from noria.server.http.gate import HttpError, RequestGate, RequestPolicy, one_header, user_of
 from noria.server.http.metrics import CONTENT_TYPE, render
+from noria.server.http.request_filter import HttpError, RequestFilter, RequestPolicy, one_header, user_of
 from noria.server.http.source import SourceApi, SourceServices
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
@@ -165,7 +165,7 @@ class Services(Protocol):
 
 def make_app(services: Services, policy: RequestPolicy | None = None) -> Starlette:
     """Return the application for one server.  policy: which requests reach a handler."""
-    gate = RequestGate(policy or RequestPolicy(), services.guard)
+    gate = RequestFilter(policy or RequestPolicy(), services.guard)
     routes = [Route(path, _guard(services, gate, path, handler), methods=[method])
               for method, path, handler in Api(services).routes()]
 
@@ -185,7 +185,7 @@ def make_app(services: Services, policy: RequestPolicy | None = None) -> Starlet
     return app
 
 
-def _guard(services: Services, gate: RequestGate, path: str, handler: Handler) -> Handler:
+def _guard(services: Services, gate: RequestFilter, path: str, handler: Handler) -> Handler:
     """Return a handler that checks the request first, and answers errors as JSON."""
     login = None if services.password is None or path == "/health" else (services.user, services.password)
 

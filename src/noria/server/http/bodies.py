@@ -16,8 +16,8 @@ from starlette.requests import Request
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.errors.codes import NET_PACKET_TOO_LARGE, TRUNCATED_WRONG_VALUE_FOR_FIELD, UNKNOWN_ERROR
-from noria.server.http.gate import HttpError
 from noria.server.http.parameters import decoded
+from noria.server.http.request_filter import HttpError
 from noria.sql.text.databases import named_in
 
 JSON = "application/json"

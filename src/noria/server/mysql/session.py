@@ -426,8 +426,8 @@ class Conversation:
         """Return the reply to a statement, now or later.  key: an immediate reply may be kept under it."""
         if isinstance(answer, ResultSet):
             reply = self._encode(answer, binary)
-            if answer.stands is not None and key is not None and self._seq == 1 and isinstance(reply, bytes):
-                self._replies.put(key, reply, *answer.stands)
+            if answer.version is not None and key is not None and self._seq == 1 and isinstance(reply, bytes):
+                self._replies.put(key, reply, *answer.version)
             return reply
         if isinstance(answer, PendingOutcome):
             return PendingReply(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)

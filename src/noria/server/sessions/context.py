@@ -13,7 +13,7 @@ from noria.server.outcomes import Client, Warning_
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import RunningStatement
 from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.transaction_service import TransactionService
 
 
 class SessionContext(Protocol):

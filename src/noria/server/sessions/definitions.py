@@ -13,7 +13,7 @@ from dataclasses import replace
 from noria.control.catalog.origin import made_by
 from noria.control.ddl.change import ChangeResult
 from noria.dataflow.transactions.wait_graph import Weight
-from noria.server.answering import zones
+from noria.server.answering import time_zone
 from noria.server.outcomes import Ok
 from noria.server.sessions.context import SessionContext
 from noria.sql import commands as sql
@@ -26,7 +26,7 @@ async def run(session: SessionContext, command: sql.Command) -> Ok:
     if isinstance(command, sql.Truncate):
         session.transaction.check_write()
     if session.offset and isinstance(command, sql.AlterTable):
-        zones.refuse_converting(command)
+        time_zone.refuse_converting(command)
     if isinstance(command, sql.CHECKED_KEYS) and not session.variables["foreign_key_checks"]:
         command = replace(command, foreign_key_checks=False)
     await session.commit()

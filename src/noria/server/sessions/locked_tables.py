@@ -21,7 +21,7 @@ from noria.server.answering.executor import Executor
 from noria.server.answering.locks import Tables, Use
 from noria.server.sessions.running import Processes, RunningStatement
 from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.transaction_service import TransactionService
 from noria.sql import commands as sql
 
 
@@ -55,7 +55,7 @@ class LockedTables:
                     yield from ((table, write) for table in tables_of(view.plan))
 
     def exclusive_access(self, tables: Sequence[str], wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Wait until no transaction has changed or locked the tables (`TransactionCoordinator.exclusive_access`)."""
+        """Wait until no transaction has changed or locked the tables (`ClientTransactions.exclusive_access`)."""
         return self._service.coordinator.exclusive_access(tables, wait_s, self._holder)
 
     async def enter_exclusive(self, stack: AsyncExitStack, tables: Sequence[str], wait_s: float) -> None:
@@ -66,7 +66,7 @@ class LockedTables:
         await stack.enter_async_context(self.exclusive_access(tables, wait_s))
         if any(self._locks.still_reads(*one) for one in readers.items()):
             await stack.aclose()
-            await self._locks.unread(self._holder, readers, max(late - loop.time(), 0.0))
+            await self._locks.until_readers_end(self._holder, readers, max(late - loop.time(), 0.0))
             await stack.enter_async_context(self.exclusive_access(tables, max(late - loop.time(), 0.0)))
 
     def _uses(self, wanted: Tables) -> Iterator[Use]:

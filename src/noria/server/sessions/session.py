@@ -33,7 +33,7 @@ from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
-from noria.server.answering import zones
+from noria.server.answering import time_zone
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import CachedStatement
 from noria.server.logins import LoginGuard
@@ -62,7 +62,7 @@ from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
 from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.transaction_service import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
@@ -229,7 +229,7 @@ class Session:
         self.text = text
         try:
             plain = compiled.direct and not self.offset and not self.locked.matter
-            if plain and (self.transaction.unchecked or not self.transaction.reads_apart(compiled)):
+            if plain and (self.transaction.unchecked or not self.transaction.must_bypass_views(compiled)):
                 lacks = self.executor.lacks(compiled, values, self.unseen) if self.unseen else None
                 answer = session_reads.select_after_own_writes(self, compiled, values,
                                                                *lacks) if lacks is not None else (
@@ -487,6 +487,6 @@ class Session:
         self.variables.update(kept)
         self.transaction.renew()
         self.set_status()
-        self.offset = zones.offset_of(self.variables["time_zone"])
+        self.offset = time_zone.offset_of(self.variables["time_zone"])
         return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
 

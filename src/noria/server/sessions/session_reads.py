@@ -15,7 +15,7 @@ from typing import Any
 from noria.core.errors import definition_changed
 from noria.core.limits import VIEW_BINDS
 from noria.plan.view import ViewDef
-from noria.server.answering import zones
+from noria.server.answering import time_zone
 from noria.server.answering.first_state_progress import how_far
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
@@ -51,7 +51,7 @@ async def limited(session: SessionContext, answer: Awaitable[ResultSet]) -> Resu
     """Return the answer.  If the SELECT takes longer than its limit, the session stops it."""
     hinted = hinted_ms(session.running.text)
     limit = int(session.variables["max_execution_time"]) if hinted is None else hinted
-    session.running.limit(limit, session.executor.away(), partial(_how_far, session))
+    session.running.limit(limit, session.executor.lost_workers(), partial(_how_far, session))
     return await answer
 
 
@@ -84,8 +84,8 @@ async def select(session: SessionContext, command: sql.Select) -> ResultSet:
     await wait_for_own_writes(session)
     if not session.offset:
         return await _bound(session, command)
-    in_utc = await _bound(session, zones.in_utc(command, session.offset))
-    return zones.shown(in_utc, session.offset)
+    in_utc = await _bound(session, time_zone.in_utc(command, session.offset))
+    return time_zone.shown(in_utc, session.offset)
 
 
 async def select_locking(session: SessionContext, command: sql.LockingSelect) -> ResultSet:
@@ -93,14 +93,14 @@ async def select_locking(session: SessionContext, command: sql.LockingSelect) ->
     await session.locked.admit_locking(command, session.transaction, session.variables)
     await wait_for_own_writes(session)
     if session.offset:
-        grouped = command.grouped and zones.in_utc(command.grouped, session.offset)
-        command = replace(command, select=zones.in_utc(command.select, session.offset), grouped=grouped)
+        grouped = command.grouped and time_zone.in_utc(command.grouped, session.offset)
+        command = replace(command, select=time_zone.in_utc(command.select, session.offset), grouped=grouped)
     session.running.set_state("waiting for the worker")
     try:
         found = await session.transaction.select_locking(command)
     finally:
         session.set_status()
-    return zones.shown(found, session.offset) if session.offset else found
+    return time_zone.shown(found, session.offset) if session.offset else found
 
 
 async def _bound(session: SessionContext, command: sql.Select, compiled: CachedStatement | None = None,

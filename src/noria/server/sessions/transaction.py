@@ -25,14 +25,15 @@ from noria.dataflow.messages.packets import SessionWrites, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import EARLIEST, ResultSet
-from noria.server.sessions.transaction_reads import TransactionService
+from noria.server.sessions.transaction_service import TransactionService
 from noria.sql import commands as sql
 
 
 class SessionTransaction:
     """See the module.  variables: the session's.  next_read_only, next_isolation: of SET TRANSACTION, for the next one.
 
-    owner: the session's number.  open: after BEGIN.  unchecked: a SELECT may read views without asking `reads_apart`.
+    owner: the session's number.  open: after BEGIN.  unchecked: a SELECT may read views without asking
+    `must_bypass_views`.
 
     counts: the transaction must count the tables that it reads (`note_read`).  keepable: kept replies may answer.
     """
@@ -271,14 +272,14 @@ class SessionTransaction:
         except SqlError as e:
             raise self.abandon_on_deadlock(e) from None
 
-    def reads_apart(self, compiled: CachedStatement) -> bool:
+    def must_bypass_views(self, compiled: CachedStatement) -> bool:
         """True if a SELECT must not read views now, or if that is not known yet."""
         if self._parts is None or (self._parts.snapshot is None and self.reads_snapshot):
             return not self.unchecked
         view = compiled.view
         if self._parts.reads is not None:
             return True  # `select` notes what it reads
-        return view is None or self._service.reads_apart(self._parts, view)
+        return view is None or self._service.must_bypass_views(self._parts, view)
 
     @property
     def kept_tick(self) -> int:

@@ -12,7 +12,7 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
-from noria.server.answering.zeros import refuse_zero
+from noria.server.answering.auto_increment_zero import refuse_zero
 from noria.server.outcomes import Ok, Outcome, PendingOutcome
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
@@ -34,7 +34,7 @@ async def run(session: SessionContext, command: Insert | Update | Delete) -> Out
 async def _rewrite(session: SessionContext, command: Update | Delete) -> asyncio.Future[Any] | None:
     _check_write(session, command.table)
     with made_by(f"{session.user}@{session.address}", session.text):
-        return await session.executor.rewrite(command, session.offset, session.running.set_state)
+        return await session.executor.write_by_spark(command, session.offset, session.running.set_state)
 
 
 def _check_write(session: SessionContext, table: str) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import FILE_EXISTS, NOT_SUPPORTED_YET, UNKNOWN_ERROR
-from noria.server.bulk.jobs import Bulk
-from noria.server.bulk.places import remove_directory
+from noria.server.bulk.job_directories import remove_directory
+from noria.server.bulk.jobs import BulkJobs
 from noria.server.source.source_planner import ServerSourcePlanner
 
 FORMATS = ("parquet", "csv", "json")
@@ -27,7 +27,7 @@ _MARK, _PART = "_SUCCESS", "part-"  # the names of an export's files: one mark, 
 
 class Exports:
     """Runs exports."""
-    def __init__(self, planner: ServerSourcePlanner, bulk: Bulk):
+    def __init__(self, planner: ServerSourcePlanner, bulk: BulkJobs):
         self._planner, self._bulk = planner, bulk
 
     async def run(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
@@ -39,9 +39,9 @@ class Exports:
         batch, one_row = self._planner.anything(str(request.get("what", "")))
         await asyncio.to_thread(check_target, target, overwrite)
         head, tail = os.path.split(target)
-        beside = os.path.join(head, f".{tail}.{secrets.token_hex(4)}.unfinished")
+        unfinished = os.path.join(head, f".{tail}.{secrets.token_hex(4)}.unfinished")
         try:
-            async for step in self._bulk.write(batch, form, beside):
+            async for step in self._bulk.write(batch, form, unfinished):
                 if "result" not in step:
                     yield step
                     continue
@@ -50,10 +50,10 @@ class Exports:
                     raise SqlError(*NOT_SUPPORTED_YET,
                                    "the query aggregates no rows at all, which Spark answers by no row: "
                                    "ask it by `noria sql`")
-                await asyncio.to_thread(_put, beside, target, overwrite)
+                await asyncio.to_thread(_put, unfinished, target, overwrite)
                 yield {"step": "done", "rows": made.rows, "files": made.files, "multiline": made.multiline}
         finally:
-            await asyncio.shield(asyncio.to_thread(remove_directory, Path(beside)))
+            await asyncio.shield(asyncio.to_thread(remove_directory, Path(unfinished)))
 
 
 def check_target(target: str, overwrite: bool) -> None:

@@ -30,7 +30,7 @@ from noria.core.statements import Delete, Insert
 from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.answering.followed import STOPPED, WAITING, FollowerStatus, written_by
+from noria.server.answering.followed_tables import STOPPED, WAITING, FollowerStatus, written_by
 from noria.server.source.writes import FOLLOW, ONCE, StagedWrites, most_rows
 
 RECORD, POSITION = "follow:", "followed:"

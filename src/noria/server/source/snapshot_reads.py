@@ -44,7 +44,7 @@ from noria.core.limits import (
 )
 from noria.core.types import Field, TableDef
 from noria.core.values import arrow_type
-from noria.server.bulk.places import remove_directory
+from noria.server.bulk.job_directories import remove_directory
 from noria.server.bulk.snapshots import Snapshots
 from noria.server.source.scanners import Scanners
 from noria.sql.commands import BatchQuery

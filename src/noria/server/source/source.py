@@ -6,7 +6,7 @@ from pathlib import Path
 
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 from noria.server.source.checked_writes import CheckedWrites
 from noria.server.source.exports import Exports
 from noria.server.source.follows import Followers
@@ -18,7 +18,7 @@ from noria.server.source.writes import Run, StagedWrites
 class SparkSource:
     """Wires the modules of this room.  directory: for snapshots and staged rows; run: runs a statement of SQL.
     checked: as in `StagedWrites`."""
-    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run,
+    def __init__(self, executor: Executor, bulk: BulkJobs, link: Link, directory: Path, run: Run,
                  checked: CheckedWrites | None = None):
         planner = ServerSourcePlanner(executor, bulk)
         self.reads = SnapshotReads(planner, bulk.snapshots, directory)

@@ -9,7 +9,7 @@ from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import NOT_SUPPORTED_YET
 from noria.core.types import TableDef
 from noria.server.answering.executor import Executor
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 from noria.sql.commands import BatchQuery, Select, as_batch
 from noria.sql.parse import parse
 from noria.sql.text.databases import Names, namespace_of
@@ -17,7 +17,7 @@ from noria.sql.text.databases import Names, namespace_of
 
 class ServerSourcePlanner:
     """Plans queries against the program, and lets Spark export them.  Raises SqlError for what cannot be read."""
-    def __init__(self, executor: Executor, bulk: Bulk):
+    def __init__(self, executor: Executor, bulk: BulkJobs):
         self._executor, self._bulk = executor, bulk
 
     def table(self, name: str) -> TableDef | None:

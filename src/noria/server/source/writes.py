@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from noria.core.errors import SqlError, no_table
 from noria.core.errors.codes import BAD_FIELD, NOT_SUPPORTED_YET, OUT_OF_RESOURCES, UNKNOWN_ERROR
+from noria.core.expressions.column_ranges import MAX_POINTS
 from noria.core.expressions.expr import Col
-from noria.core.expressions.points import MAX_POINTS
 from noria.core.identifiers import quote_identifier
 from noria.core.limits import (
     LOCK_WAIT_S,
@@ -46,9 +46,9 @@ from noria.core.types import TableDef
 from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
-from noria.server.answering.followed import written_by
+from noria.server.answering.followed_tables import written_by
 from noria.server.arrow import plain
-from noria.server.bulk.jobs import Bulk
+from noria.server.bulk.jobs import BulkJobs
 from noria.server.bulk.merging import refuse_scattered
 from noria.server.source.checked_writes import CheckedWrites
 
@@ -74,7 +74,7 @@ class StagedWrites:
 
     checked: writes tables with FOREIGN KEYs; None: such tables are refused."""
 
-    def __init__(self, executor: Executor, bulk: Bulk, link: Link, directory: Path, run: Run,
+    def __init__(self, executor: Executor, bulk: BulkJobs, link: Link, directory: Path, run: Run,
                  checked: CheckedWrites | None = None):
         self._executor, self._bulk, self._link, self._run, self._checked = executor, bulk, link, run, checked
         self._directory = directory
@@ -262,7 +262,7 @@ class StagedWrites:
 
     # ------------------------------------------------------------ loads
     async def load(self, request: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
-        """Run `Bulk.load` and yield its steps.  A load with a name (`once`) runs only if none of this name was done."""
+        """Run `BulkJobs.load` and yield its steps.  A load with a name (`once`) runs only if no earlier one had it."""
         scope = f"load.{request['once']}" if request.get("once") else ""
         if scope and not _SCOPE.fullmatch(scope):
             raise SqlError(*UNKNOWN_ERROR, f"'{scope[5:55]}' is no name of a load: up to 95 letters, digits, _ . and -")

@@ -120,10 +120,10 @@ def _beside(table: TableDef, parts: list[exp.Expr]) -> tuple[TableDef, list[exp.
         return table, parts
     out = list(parts)
     for at, part in renames.items():
-        between = gone(at)
-        table = _with(table, at, replace(table.columns[at], name=between))
+        temporary = gone(at)
+        table = _with(table, at, replace(table.columns[at], name=temporary))
         copy = part.copy()
-        copy.set("this" if isinstance(part, exp.RenameColumn) else "rename_from", exp.to_identifier(between, True))
+        copy.set("this" if isinstance(part, exp.RenameColumn) else "rename_from", exp.to_identifier(temporary, True))
         out[next(n for n, p in enumerate(out) if p is part)] = copy
     return table, out
 

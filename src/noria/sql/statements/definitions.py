@@ -39,7 +39,7 @@ from noria.sql.commands import (
 )
 from noria.sql.expressions.scalars import literal_value
 from noria.sql.expressions.types import collation, column_type
-from noria.sql.query.purposes import view_of
+from noria.sql.query.plan_select import view_of
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.checks import declared, says_json, with_checks
 from noria.sql.statements.defaults import by_expression, invalid_default, with_defaults

@@ -18,7 +18,7 @@ from noria.core.errors.codes import UNKNOWN_TABLE
 from noria.core.types import BIGINT, TEXT, Column, TableDef
 from noria.plan.view import ViewDef
 from noria.sql.commands import Information
-from noria.sql.query.purposes import batch_of, block_of
+from noria.sql.query.plan_select import batch_of, block_of
 from noria.sql.query.relations.context import Context
 from noria.sql.text.databases import NOWHERE, Names
 from noria.sql.text.refusals import refuse

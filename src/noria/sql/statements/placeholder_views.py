@@ -21,7 +21,7 @@ from noria.core.errors import SqlError, unknown_column
 from noria.core.errors.codes import VIEW_WRONG_LIST
 from noria.core.types import Field
 from noria.sql.commands import OutputColumn, SelectItems
-from noria.sql.query.purposes import block_of
+from noria.sql.query.plan_select import block_of
 from noria.sql.query.relations.context import Context
 from noria.sql.statements.without_from import select_items
 from noria.sql.text.refusals import refuse

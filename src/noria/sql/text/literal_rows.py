@@ -13,7 +13,7 @@ from typing import Any
 
 from noria.core.errors import wrong_value_count
 from noria.core.statements import DEFAULT, Insert
-from noria.sql.commands import Prepared
+from noria.sql.commands import PlannedStatement
 from noria.sql.text.shape import literal_of
 
 _HEAD = re.compile(r"\s*(?:INSERT|REPLACE)\b[^'\"?;()#*/-]*?(?:\([^'\"?;()#*/-]*\)\s*)?\bVALUES?\s*(?=\()",
@@ -28,7 +28,7 @@ _WORDS = {"NULL": None, "TRUE": True, "FALSE": False, "DEFAULT": DEFAULT}
 SHORTEST = 400  # characters: below, the parser is fast enough and its errors say more
 
 
-def insert(text: str, prepare: Callable[[str], Prepared]) -> Insert | None:
+def insert(text: str, prepare: Callable[[str], PlannedStatement]) -> Insert | None:
     """Read an INSERT or REPLACE of literal rows; None for any other text.  Raises SqlError for rows of different
     lengths."""
     if len(text) < SHORTEST:

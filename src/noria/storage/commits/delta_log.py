@@ -86,26 +86,26 @@ class DeltaLog:
         self.nbytes += len(value)
         batch.put(before.to_bytes(_NUMBER, "big"), value, self._engine.handle(DELTAS))
 
-    def trim(self, stand: StorePosition) -> None:
+    def trim(self, position: StorePosition) -> None:
         """Drop the records before a moment as of which all states are saved."""
         if not self.recording:
             return
         batch, before = WriteBatch(raw_mode=True), self._engine.sequence()
-        batch.delete_range(bytes(_NUMBER), stand.sequence.to_bytes(_NUMBER, "big"), self._engine.handle(DELTAS))
+        batch.delete_range(bytes(_NUMBER), position.sequence.to_bytes(_NUMBER, "big"), self._engine.handle(DELTAS))
         self._end, self.nbytes = before + 2, 0
         self._put(batch, before, self._end, [])
         self._engine.commit(batch, sync=False)
 
     # ---------------------------------------------------------------- reading
-    def since(self, stand: StorePosition, tables: Iterable[StoredTable]) -> dict[str, Batch] | None:
+    def since(self, position: StorePosition, tables: Iterable[StoredTable]) -> dict[str, Batch] | None:
         """By table, the net rows of all commits after `stand` until the store was opened; None if they are unknown.
 
         Tables dropped since then are left out.
         """
-        if self._engine.stood.identity != stand.identity:
+        if self._engine.opened_at.identity != position.identity:
             return None
-        found = self._records(stand.sequence) if stand.sequence < self._engine.stood.sequence else []
-        if found is None or stand.sequence > self._engine.stood.sequence:
+        found = self._records(position.sequence) if position.sequence < self._engine.opened_at.sequence else []
+        if found is None or position.sequence > self._engine.opened_at.sequence:
             return None
         by_number = {t.definition.table_id: t for t in tables}
         parts: dict[str, list[Batch]] = {}
@@ -133,7 +133,7 @@ class DeltaLog:
                 after = items[-1][0] + b"\0"
         except (SqlError, StoreError, msgspec.DecodeError):  # a damaged file: states are built from the tables
             return None
-        return found if sequence == self._engine.stood.sequence else None
+        return found if sequence == self._engine.opened_at.sequence else None
 
     def resume(self) -> None:
         """Continue recording after `since` has returned rows.
@@ -142,7 +142,7 @@ class DeltaLog:
         """
         if DELTAS not in self._engine.families():
             self._engine.create_family(DELTAS)
-        batch, before = WriteBatch(raw_mode=True), self._engine.stood.sequence
+        batch, before = WriteBatch(raw_mode=True), self._engine.opened_at.sequence
         self._end = self._engine.sequence() + 1
         self._put(batch, before, self._end, [])
         self._engine.commit(batch)

@@ -36,7 +36,7 @@ _TYPES = {"int64": np.int64, "uint8": np.uint8}
 _SLICE = 2**22  # bytes written and summed at a time
 
 
-def save(directory: Path, stand: StorePosition, symbols: Sequence[Array],
+def save(directory: Path, position: StorePosition, symbols: Sequence[Array],
          states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE) -> int:
     """Write the symbol table and the states, each under its name, and return how many states were saved.
 
@@ -44,10 +44,10 @@ def save(directory: Path, stand: StorePosition, symbols: Sequence[Array],
     OSError nothing is saved.
     """
     path, saved = directory / name, 0
-    beside = directory / f"{FILE}.new"
+    unfinished = directory / f"{FILE}.new"
     index: dict[str, list[tuple[str, list[int], int, int]]] = {}
     try:
-        with beside.open("wb") as file:
+        with unfinished.open("wb") as file:
             file.write(_MAGIC)
             index[SYMBOLS] = [_put(file, a) for a in symbols]
             for state, nbytes, made in states:
@@ -56,15 +56,15 @@ def save(directory: Path, stand: StorePosition, symbols: Sequence[Array],
                 rows = made()
                 index[state] = [_put(file, a) for a in (rows.columns, rows.weights)]
                 saved += 1
-            tail = json.dumps({"version": __version__, "identity": stand.identity, "sequence": stand.sequence,
+            tail = json.dumps({"version": __version__, "identity": position.identity, "sequence": position.sequence,
                                "arrays": index}).encode()
             file.write(tail + _TAIL.pack(len(tail), zlib.crc32(tail)) + _MAGIC)
             if name == NEXT:  # a worker that is shutting down does not wait for the disk
                 file.flush()
                 os.fdatasync(file.fileno())
-        os.replace(beside, path)
+        os.replace(unfinished, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     return saved
 
@@ -110,7 +110,7 @@ class SavedStateFile:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         try:
             about = self._read_index()
-            self.stand = StorePosition(str(about["identity"]), int(about["sequence"]))
+            self.position = StorePosition(str(about["identity"]), int(about["sequence"]))
             self._arrays: dict[str, list[Any]] = dict(about["arrays"])
         except (ValueError, KeyError, TypeError, struct.error) as e:
             raise SavedUnusable(str(e)) from e

@@ -18,7 +18,7 @@ from noria.core.symbols import Symbols
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.storage.commits import prepared
 from noria.storage.commits.committing import StoreCommits
-from noria.storage.commits.loading import LoadCommits, result_of
+from noria.storage.commits.load_commits import LoadCommits, result_of
 from noria.storage.format.catalog import CommittedWrite
 from noria.storage.rocks.engine import RocksEngine
 from noria.storage.statements.stage import TableStage
@@ -44,8 +44,8 @@ class StatementCommits:
         self._loads, self._transactions, self._symbols, self._shard = loads, transactions, symbols, shard
 
     def write(
-        self, statements: Sequence[Statement], epoch: int, seq: int, work: RequestLimits | None = None, group: str = "",
-        forget: Sequence[str] = (), idempotency_key: str = ""
+        self, statements: Sequence[Statement], epoch: int, seq: int, limits: RequestLimits | None = None,
+        group: str = "", forget: Sequence[str] = (), idempotency_key: str = ""
     ) -> tuple[list[WriteResult], dict[str, Batch]]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results), {}
@@ -57,7 +57,7 @@ class StatementCommits:
             self._loads.load_now(load, CommittedWrite(epoch, seq, (result_of(load),)), (group, idempotency_key), forget)
             return [result_of(load)], {}
         stages: dict[str, TableStage] = {}
-        results = self.run_all(statements, stages, work)
+        results = self.run_all(statements, stages, limits)
         if (group or idempotency_key) and (failed := next((r for r in results if r.error is not None),
                                                           None)) is not None:
             stages = {}  # all or nothing
@@ -102,7 +102,7 @@ class StatementCommits:
                         observer.written(partial(stage.changed, deltas[name]))
         return deltas
 
-    def run_all(self, statements: Sequence[Statement], stages: dict[str, TableStage], work: RequestLimits | None,
+    def run_all(self, statements: Sequence[Statement], stages: dict[str, TableStage], limits: RequestLimits | None,
                 guards: Guards | None = None) -> list[WriteResult]:
         """Run statements in order.  guards: makes the guard of each table; None: that of statements by themselves.
 
@@ -116,7 +116,7 @@ class StatementCommits:
             places = runs.pop(table, None)
             if places is None:
                 return
-            stage = self._stage(table, stages, work, guards)
+            stage = self._stage(table, stages, limits, guards)
             inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
             if len(inserts) > 1:
                 answers = run_inserts(stage, inserts, self._symbols)
@@ -131,7 +131,7 @@ class StatementCommits:
                 for waiting in list(runs):
                     flush(waiting)
                 results[place] = self._transactions.merge(
-                    statement, lambda name: self._stage(name, stages, work), stages)
+                    statement, lambda name: self._stage(name, stages, limits), stages)
                 continue
             if table not in self._tables.by_name:
                 results[place] = WriteResult(error=unknown_table(table))
@@ -149,11 +149,11 @@ class StatementCommits:
             flush(table)
         return results
 
-    def _stage(self, name: str, stages: dict[str, TableStage], work: RequestLimits | None,
+    def _stage(self, name: str, stages: dict[str, TableStage], limits: RequestLimits | None,
                guards: Guards | None = None) -> TableStage:
         stage = stages.get(name)
         if stage is None:
             table = self._tables.by_name[name]
-            stage = stages[name] = TableStage(self._engine, table, table.counters, work, self._shard,
+            stage = stages[name] = TableStage(self._engine, table, table.counters, limits, self._shard,
                                               guard=(guards or self._transactions.guard)(table))
         return stage

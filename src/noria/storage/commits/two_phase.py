@@ -24,13 +24,13 @@ from noria.core.statements import (
 )
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.request_limits import RequestLimits
-from noria.storage.commits import bulk, prepared
+from noria.storage.commits import prepared, sst_ingest
 from noria.storage.commits.committing import StoreCommits
-from noria.storage.commits.loading import LoadCommits, result_of
+from noria.storage.commits.load_commits import LoadCommits, result_of
 from noria.storage.commits.statement_commits import StatementCommits, only_errors
 from noria.storage.format.catalog import CommittedWrite
 from noria.storage.rocks.engine import RocksEngine
-from noria.storage.statements import moving
+from noria.storage.statements import row_moves
 from noria.storage.statements.stage import TableStage
 from noria.storage.statements.writer import bare
 from noria.storage.tables.open_tables import OpenTables
@@ -55,11 +55,11 @@ class Participant:
         self._transactions = transactions
 
     def prepare(self, statements: Sequence[Statement], group: str, coordinator: int, epoch: int, seq: int,
-                work: RequestLimits | None = None) -> list[WriteResult]:
+                limits: RequestLimits | None = None) -> list[WriteResult]:
         if (repeated := self._commits.repeated(epoch, seq)) is not None:
             return list(repeated.results)
         self._groups.refuse_undecided(self._tables)
-        results, kept, nbytes = self._tried(statements, group, work)
+        results, kept, nbytes = self._tried(statements, group, limits)
         failed = next((r for r in results if r.error is not None), None)
         if failed is not None:
             results = only_errors(results)
@@ -81,7 +81,7 @@ class Participant:
             self._groups.prepared[group] = tried
         return results
 
-    def _tried(self, statements: Sequence[Statement], group: str, work: RequestLimits | None
+    def _tried(self, statements: Sequence[Statement], group: str, limits: RequestLimits | None
                ) -> tuple[list[WriteResult], tuple[Statement, ...], int]:
         """Try the statements: their results, the statements to keep, and how many bytes they would write."""
         if isinstance(staged := statements[0], Staged):
@@ -93,7 +93,7 @@ class Participant:
             def guard(table: StoredTable) -> Guard:
                 return guards.setdefault(table.name, Guard(self._transactions.locks, group, table))
 
-            results = self._statements.run_all(statements, stages, work, guard)
+            results = self._statements.run_all(statements, stages, limits, guard)
             if all(r.error is None for r in results):
                 for each in guards.values():
                     each.take()
@@ -140,31 +140,32 @@ class Participant:
             return [WriteResult(error=bare(committed)) for _ in results], {}
         self._groups.prepared.pop(group, None)
         if isinstance(load, Load):
-            bulk.unstage(self._engine, group)
+            sst_ingest.unstage(self._engine, group)
         return results, committed
 
     def predict_effect(self, statement: Statement, rows: tuple[bytes, ...], workers: int,
-                       work: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
-        with self._looking(statement.table, work, within) as stage:
+                       limits: RequestLimits | None = None, within: StagedPart | None = None) -> StatementEffect:
+        with self._looking(statement.table, limits, within) as stage:
             if within is not None:
                 self._transactions.note_where(within.transaction, statement)
-            return moving.work_out(stage, statement, rows, self._symbols, workers)
+            return row_moves.work_out(stage, statement, rows, self._symbols, workers)
 
-    def find_conflicts(self, statement: Insert, work: RequestLimits | None = None, within: StagedPart | None = None
+    def find_conflicts(self, statement: Insert, limits: RequestLimits | None = None, within: StagedPart | None = None
                        ) -> tuple[bytes, ...]:
-        with self._looking(statement.table, work, within, True) as stage:
-            return moving.met(stage, statement, self._symbols)
+        with self._looking(statement.table, limits, within, True) as stage:
+            return row_moves.met(stage, statement, self._symbols)
 
     def check_unique(self, table: str, removed: tuple[bytes, ...], added: tuple[bytes, ...],
                      within: StagedPart | None = None) -> None:
         with self._looking(table, None, within, True) as stage:
-            moving.check_unique(stage, removed, added)
+            row_moves.check_unique(stage, removed, added)
 
-    def _looking(self, table: str, work: RequestLimits | None, within: StagedPart | None, reserves: bool = False
+    def _looking(self, table: str, limits: RequestLimits | None, within: StagedPart | None, reserves: bool = False
                  ) -> AbstractContextManager[TableStage]:
         """A stage for rows of any worker, which is never committed."""
         if within is not None:
-            return self._transactions.looking(within, table, work, reserves)
+            return self._transactions.looking(within, table, limits, reserves)
         self._groups.refuse_undecided(self._tables)
         found = self._tables.readable(table)
-        return nullcontext(TableStage(self._engine, found, found.counters, work, guard=self._transactions.guard(found)))
+        guard = self._transactions.guard(found)
+        return nullcontext(TableStage(self._engine, found, found.counters, limits, guard=guard))

@@ -138,10 +138,10 @@ class TableDefinitions:
     def history(self) -> tuple[RecordedChange, ...]:
         return meta.read_history(self._engine)
 
-    def add_index(self, table: str, columns: tuple[int, ...], work: RequestLimits | None = None) -> None:
+    def add_index(self, table: str, columns: tuple[int, ...], limits: RequestLimits | None = None) -> None:
         build = self.begin_index(table, columns)
         if build is not None:
-            run_all_slices(build, SCAN_ROWS, (lambda: None) if work is None else work.check)
+            run_all_slices(build, SCAN_ROWS, (lambda: None) if limits is None else limits.check)
 
     def begin_index(self, table: str, columns: tuple[int, ...], awaited: bool = False) -> RocksIndexBuild | None:
         """Begin to build an index; None if a key, prefix or index already serves these columns."""

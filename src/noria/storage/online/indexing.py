@@ -207,11 +207,11 @@ class RocksIndexBuild:
         self._table.indexes.append(index)
 
 
-def run_all_slices(build: RocksIndexBuild, rows: int, between: Callable[[], object]) -> None:
+def run_all_slices(build: RocksIndexBuild, rows: int, after_slice: Callable[[], object]) -> None:
     """Run all slices; abandon the build if one fails."""
     try:
         while not build.step(rows):
-            between()
+            after_slice()
     except BaseException:
         build.abandon()
         raise

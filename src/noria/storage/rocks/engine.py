@@ -130,7 +130,7 @@ class RocksEngine:
             recovery.check_log(self.path, lambda: self._options(False))
         self.damage = Damage(self.path)
         names = self._open_database(fresh)
-        self.stood = self.stand()
+        self.opened_at = self.position()
         self._closed = False
         for name in names:
             self._hold(name)
@@ -263,7 +263,7 @@ class RocksEngine:
         self._families.clear()
         del self._db
 
-    def stand(self) -> StorePosition:
+    def position(self) -> StorePosition:
         return StorePosition((Path(self.path) / "IDENTITY").read_text().strip(), self.sequence())
 
     def sequence(self) -> int:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from noria.core.batch import Batch, Codes
 from noria.core.errors import value_overflow
 from noria.core.expressions import evaluate
+from noria.core.expressions.column_ranges import bounded, ranges_of
 from noria.core.expressions.expr import Call, Expr, conjuncts
-from noria.core.expressions.points import bounded, ranges_of
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import Kind
@@ -55,8 +55,8 @@ def find(stage: TableStage, where: Expr | None, symbols: Symbols) -> FoundRows:
         if codes.shape[1]:
             keys += table.keys(codes) if some is None else some
             chunks.append(codes)
-            if stage.work is not None:
-                stage.work.product(len(keys), table.width + KEY_WORDS)
+            if stage.limits is not None:
+                stage.limits.product(len(keys), table.width + KEY_WORDS)
     if len(chunks) == 1:
         return FoundRows(keys, chunks[0])
     return FoundRows(keys, np.concatenate(chunks, axis=1) if chunks else np.empty((table.width, 0), np.int64))
@@ -131,7 +131,7 @@ def _in_range(stage: TableStage, where: Expr | None) -> Iterator[tuple[list[byte
                 break
         elif (found := stage.few_between(index, first, last)) is not None:
             return iter((found,))
-    return None if of_key is None else stage.between(*of_key)
+    return None if of_key is None else stage.rows_in_range(*of_key)
 
 
 def _best_access(stage: TableStage, columns: set[int]) -> Any:

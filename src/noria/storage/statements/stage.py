@@ -69,7 +69,7 @@ class TableStage:
     engine: RocksEngine
     table: StoredTable
     counters: Counters
-    work: RequestLimits | None = None  # checked between two slices of a scan
+    limits: RequestLimits | None = None  # checked between two slices of a scan
     shard: Shard | None = None
     effects: list[Effect] = field(default_factory=list)
     guard: Guard | None = None
@@ -163,7 +163,7 @@ class TableStage:
         keys = [k for k in entries.values() if k is not None]
         return keys, self.rows_of(keys)
 
-    def between(self, first: bytes, last: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    def rows_in_range(self, first: bytes, last: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """Yield the rows with keys from `first` to those that start with `last`, in slices; perhaps some others."""
         family, end, rows = self.table.family, successor(last), FIRST_OF_RANGE
         overlay, after = self.overlay(family), first
@@ -220,8 +220,8 @@ class TableStage:
         yield [k for k, _ in live], [v for _, v in live]
 
     def _check(self) -> None:
-        if self.work is not None:
-            self.work.check()
+        if self.limits is not None:
+            self.limits.check()
 
     # ---------------------------------------------------------------- to disk and to the data-flow
     @property

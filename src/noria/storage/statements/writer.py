@@ -100,10 +100,10 @@ def run(stage: TableStage, statement: Statement, symbols: Symbols) -> WriteResul
     except (InvariantViolation, StoreBroken):
         raise
     except Exception as bug:
-        if stage.work is None:
+        if stage.limits is None:
             raise
         stage.undo(mark)
-        return WriteResult(error=stage.work.defect(bug))
+        return WriteResult(error=stage.limits.defect(bug))
 
 
 def _clear(stage: TableStage, statement: Clear, symbols: Symbols) -> WriteResult:

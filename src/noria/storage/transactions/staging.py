@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import SqlError, definition_changed, unknown_table
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_TABLE_FULL, TRANS_CACHE_FULL
+from noria.core.expressions.column_ranges import bounded
 from noria.core.expressions.key_condition import with_keys
-from noria.core.expressions.points import bounded
 from noria.core.limits import TRANSACTION_BYTES
 from noria.core.statements import (
     Delete,
@@ -90,7 +90,7 @@ class StagedTransactions:
         """The guard of a statement without a transaction; None if no lock is held."""
         return Guard(self.locks, None, table) if self.locks else None
 
-    def stage(self, transaction: str, done: int, statements: Sequence[Statement], work: RequestLimits | None = None
+    def stage(self, transaction: str, done: int, statements: Sequence[Statement], limits: RequestLimits | None = None
               ) -> list[WriteResult]:
         """Run statements within the transaction, all or none; return their results.
 
@@ -101,7 +101,7 @@ class StagedTransactions:
         mark: Marks = {name: stage.mark() for name, stage in found.stages.items()}
         results: list[WriteResult] = []
         for statement in statements:
-            result = self._run(transaction, found, statement, work, mark)
+            result = self._run(transaction, found, statement, limits, mark)
             results.append(result)
             if result.error is not None:
                 self._undo(found, mark)
@@ -113,7 +113,7 @@ class StagedTransactions:
             results = [results[-1]] * len(statements)
         return results
 
-    def _run(self, transaction: str, found: _Open, statement: Statement, work: RequestLimits | None, mark: Marks
+    def _run(self, transaction: str, found: _Open, statement: Statement, limits: RequestLimits | None, mark: Marks
              ) -> WriteResult:
         try:
             stage = self._stage(found, statement.table)
@@ -125,11 +125,11 @@ class StagedTransactions:
             raise
         met = self._met(transaction)
         guard = stage.guard = Guard(self.locks, transaction, stage.table, met=met)
-        stage.work = work
+        stage.limits = limits
         stage.counters = stage.table.counters
         before = len(stage.effects)
         result = run(stage, statement, self._symbols)
-        stage.guard = stage.work = None
+        stage.guard = stage.limits = None
         if guard.blocked is not None:
             self._undo(found, mark)
             raise guard.blocked
@@ -154,7 +154,7 @@ class StagedTransactions:
                                               row_number=max(known.row_number, own.row_number))
 
     @contextmanager
-    def looking(self, part: StagedPart, table: str, work: RequestLimits | None,
+    def looking(self, part: StagedPart, table: str, limits: RequestLimits | None,
                 reserves: bool) -> Iterator[TableStage]:
         """Yield a stage that reads what the transaction has staged, and forget its effects afterwards.
 
@@ -168,7 +168,7 @@ class StagedTransactions:
         stage.counters = stage.table.counters
         mark, met = stage.mark(), self._met(part.transaction)
         guard = stage.guard = Guard(self.locks, part.transaction, stage.table, reserves, met)
-        stage.work, stage.shard = work, None
+        stage.limits, stage.shard = limits, None
         try:
             yield stage
         except SqlError:
@@ -178,7 +178,7 @@ class StagedTransactions:
         finally:
             self._use_up(stage)
             stage.undo(mark)
-            stage.guard = stage.work = None
+            stage.guard = stage.limits = None
             stage.shard = self._shard
             if known is None:
                 del found.stages[table], found.shapes[table]

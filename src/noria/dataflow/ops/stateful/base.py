@@ -71,7 +71,7 @@ class Base(Stateful):
             node.state, self.drops = None, False
             return
         if node.state is None:
-            self.drops = engine.shards is None and (self.drops or not any(c.live for c, _ in node.children))
+            self.drops = engine.exchanges is None and (self.drops or not any(c.live for c, _ in node.children))
             node.state = Table(node.width, node.folds(), engine.symbols, full=False, name=self.describe())
         node.state.fit(node.indexes)
 
@@ -109,7 +109,7 @@ class Base(Stateful):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(engine.all_rows(node), keys.shape[1], engine.work)
+            return repeated_per_key(engine.all_rows(node), keys.shape[1], engine.limits)
         if node.state is None:
             return self.lookup(engine, node, cols, keys)
         if mode is MissMode.FILL:
@@ -130,8 +130,8 @@ class Base(Stateful):
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:
         after: bytes | None = None
         while True:
-            if engine.work is not None:
-                engine.work.check()
+            if engine.limits is not None:
+                engine.limits.check()
             rows, after = engine.store.scan(self.table.name, after, SCAN_ROWS, engine.texts_of(node))
             if len(rows):
                 yield node.narrowed(rows)

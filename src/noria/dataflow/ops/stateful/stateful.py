@@ -68,7 +68,7 @@ class Stateful(Operator):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.limits)
         return node.stored.lookup(cols, keys, engine.tick_number)
 
     def stream(self, engine: UpstreamReader, node: Node) -> Iterator[Batch]:

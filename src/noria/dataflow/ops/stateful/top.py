@@ -273,7 +273,7 @@ class Top(Stateful):
     def fetch(self, engine: UpstreamReader, node: Node, cols: Columns, keys: Codes, mode: MissMode) -> tuple[Batch,
                                                                                                              Codes]:
         if not cols:
-            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.work)
+            return repeated_per_key(self.all_rows(engine, node), keys.shape[1], engine.limits)
         rows, ordinal = node.stored.lookup(cols, keys, engine.tick_number)
         if not len(rows):
             return rows, ordinal

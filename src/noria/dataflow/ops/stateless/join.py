@@ -147,7 +147,7 @@ class Join(Operator):
 
     # -------------------------------------------------------------- ticks
     def tick(self, engine: GraphRuntime, node: Node, deltas: Sequence[Batch | None]) -> Batch | None:
-        if engine.shards is None:
+        if engine.exchanges is None:
             return self._tick(engine, node, deltas[0], deltas[1])
         return concat(list(self._apart(engine, node, deltas[0], deltas[1])), node.width)
 
@@ -204,8 +204,8 @@ class Join(Operator):
     def _lookup(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None = None
                 ) -> tuple[Batch, Codes]:
         """The delta joined with the present rows of the other side, and for each output row its row of the delta."""
-        if engine.work is not None and len(delta) > FIRST_SLICE:
-            return self._in_slices(engine, node, side, delta, mode, engine.work)
+        if engine.limits is not None and len(delta) > FIRST_SLICE:
+            return self._in_slices(engine, node, side, delta, mode, engine.limits)
         return self._at_once(engine, node, side, delta, mode)[:2]
 
     def _at_once(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None
@@ -219,13 +219,13 @@ class Join(Operator):
         other = 1 - side
         rows, ordinal = engine.fetch(node.parents[other], self.keys[other], keys, mode or self._mode(node, side))
         mine = ordinal if at is None else at[ordinal]
-        if engine.work is not None:
-            engine.work.product(len(mine), node.width)
+        if engine.limits is not None:
+            engine.limits.product(len(mine), node.width)
         out = self._beside(side, delta, mine, rows, np.arange(len(rows)))
         return *self._matching(engine, out, mine), len(mine)
 
     def _in_slices(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None,
-                   work: RequestLimits
+                   limits: RequestLimits
                    ) -> tuple[Batch, Codes]:
         """`_lookup` of many rows in slices, so that the limits of the request are checked before memory is used."""
         parts: list[Batch] = []
@@ -235,7 +235,7 @@ class Join(Operator):
             parts.append(out)
             whose.append(mine + start)
             total += len(out)
-            work.product(total, node.width)
+            limits.product(total, node.width)
         return concat(parts, node.width), np.concatenate(whose)
 
     def _slices(self, engine: UpstreamReader, node: Node, side: int, delta: Batch, mode: MissMode | None

@@ -87,7 +87,7 @@ class SourceGrouping:
 
 
 @memoized
-def apart(m: GroupingParts) -> SourceGrouping:
+def parts_of(m: GroupingParts) -> SourceGrouping:
     below, terms = m.source, list(m.terms)
     exprs: list[Expr] = [column(below, i) for i in range(below.width)]
     while isinstance(below, Project | Filter):

@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from noria.core.expressions.expr import Col, Expr, columns_of
 from noria.core.limits import SHARED_AGGREGATES
 from noria.plan.mir import Mir, Project
-from noria.plan.reuse.groups.grouped import GroupingParts, SourceGrouping, apart, column, conditioned, moved
+from noria.plan.reuse.groups.grouped import (
+    GroupingParts,
+    SourceGrouping,
+    column,
+    conditioned,
+    moved,
+    parts_of,
+)
 
 
 def one_projection(members: Sequence[GroupingParts], standing: Sequence[GroupingParts]) -> dict[Mir, Mir]:
@@ -32,7 +39,7 @@ def one_projection(members: Sequence[GroupingParts], standing: Sequence[Grouping
 def _alike(groupings: Sequence[GroupingParts]) -> dict[object, list[tuple[GroupingParts, SourceGrouping]]]:
     found = defaultdict[object, list[tuple[GroupingParts, SourceGrouping]]](list)
     for g in groupings:
-        c = apart(g)
+        c = parts_of(g)
         found[c.source, frozenset(c.terms), c.group, g.full].append((g, c))
     return found
 

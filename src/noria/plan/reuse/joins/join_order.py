@@ -24,7 +24,7 @@ from noria.core.expressions.expr import Col, substitute
 from noria.core.types import Field
 from noria.plan.mir import Base, Join, Mir, Project
 from noria.plan.reuse.errors import errorless
-from noria.plan.reuse.groups.grouped import GroupingParts, apart, conditioned, moved
+from noria.plan.reuse.groups.grouped import GroupingParts, conditioned, moved, parts_of
 from noria.plan.reuse.memo import memoized
 
 _MOST_TIES = 24  # the most orders of equal relations that are compared
@@ -158,22 +158,22 @@ def join_order(members: Sequence[GroupingParts], standing: Sequence[GroupingPart
     there, free = _by_join(standing), _by_join(members)
     made: dict[Mir, Mir] = {}
     for of, group in free.items():
-        source = min((apart(m).source for m in there.get(of, group)), key=text)
-        made.update((m.plan, _over(m, source)) for m in group if apart(m).source != source)
+        source = min((parts_of(m).source for m in there.get(of, group)), key=text)
+        made.update((m.plan, _over(m, source)) for m in group if parts_of(m).source != source)
     return made
 
 
 def _by_join(groupings: Sequence[GroupingParts]) -> dict[CanonicalJoins, list[GroupingParts]]:
     found = defaultdict[CanonicalJoins, list[GroupingParts]](list)
     for g in groupings:
-        if (order := joined(apart(g).source)) is not None:
+        if (order := joined(parts_of(g).source)) is not None:
             found[order.joined].append(g)
     return found
 
 
 def _over(m: GroupingParts, source: Mir) -> Mir:
     """The grouping over the same join in another order."""
-    a = apart(m)
+    a = parts_of(m)
     mine, other = joined(a.source), joined(source)
     assert mine is not None and other is not None
     terms, exprs = ([substitute(e, lambda c: Col(c.type, c.nullable, other.columns[mine.place[c.index]]))

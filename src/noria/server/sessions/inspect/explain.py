@@ -24,7 +24,7 @@ from noria.plan.describing import named
 from noria.plan.lookups import Range
 from noria.plan.mir import show
 from noria.plan.view import ViewDef
-from noria.server.answering import followed
+from noria.server.answering import followed_tables
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
 from noria.server.answering.view_lookups import first_of
@@ -92,12 +92,12 @@ class Explainer:
     async def _one_shot(self, select: sql.Select, view: ViewDef) -> tuple[str | None, str]:
         """Return how a one-shot would answer now: the worker tries it.  Or return None and why it would not."""
         try:
-            keys, nulls, between = looked_up(select.lookups, view.key_fields)
+            keys, nulls, key_range = looked_up(select.lookups, view.key_fields)
         except SqlError as e:
             return f"with these values it is answered with error {e.code}, {e.message}", ""
-        if not keys and between is None:
+        if not keys and key_range is None:
             return "answered by a one-shot that reads nothing: no row can have the key", ""
-        found = await self._executor.reads.foreseen(view, keys, nulls, between)
+        found = await self._executor.reads.foreseen(view, keys, nulls, key_range)
         if found.way == "slices":
             return "answered by a one-shot that reads its table in slices and keeps nothing", ""
         if found.way == "one-shot":
@@ -189,13 +189,13 @@ class Explainer:
             return ["ran without a lookup: no value lies in the range"]
         await self._executor.program.first_states.of(reader)
         start = time.perf_counter()
-        found = None if read.between else self._executor.reads.local_keys(reader, read.keys, read.nulls)
+        found = None if read.key_range else self._executor.reads.local_keys(reader, read.keys, read.nulls)
         if found is not None:
             return [f"ran in {_ms(start)} ms: {_count(len(read.keys), 'key')} present in shared memory, "
                     f"{_count(found.num_rows, 'row')} found"]
         seen = await self._executor.ask(Inspect(0, "analyze", reader.name, read))
         graph = {d["id"]: d for d in await self._graph()}
-        requested = "a range" if read.between else _count(len(read.keys), "key")
+        requested = "a range" if read.key_range else _count(len(read.keys), "key")
         lines = [f"ran in {_ms(start)} ms: {requested} asked of the worker, {_count(seen['rows'], 'row')} found; "
                  f"missing on the way: {_count(seen['misses'], 'key')}, pull depth {seen['depth']}"]
         for node, visit in sorted(seen["nodes"].items()):
@@ -266,7 +266,7 @@ class Explainer:
 
     async def _following(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Return the databases that tables follow, and how far the tables lag."""
-        return followed.COLUMNS, self._executor.locks.followed.shown()
+        return followed_tables.COLUMNS, self._executor.locks.followed.shown()
 
     async def _program(self) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Return the statements that define the program."""
@@ -296,12 +296,12 @@ def _read_of(reader: ViewDef, select: sql.Select) -> Read | None:
         keys, nulls = keys_of(select.lookups, select.view.key_fields)
         through = reading(reader, select.view)
         return Read(0, reader.name, keys if through is None else through.of(keys)[0], nulls)
-    between = range_of(lookup, reader.key_fields[0])
-    if between is None:
+    key_range = range_of(lookup, reader.key_fields[0])
+    if key_range is None:
         return None
     assert select.view is not None
     rows, descending = first_of(select.view) or (None, False)
-    return Read(0, reader.name, (), between=between, first=rows, descending=descending)
+    return Read(0, reader.name, (), key_range=key_range, first=rows, descending=descending)
 
 
 def _answered_by(reader: ViewDef) -> str:

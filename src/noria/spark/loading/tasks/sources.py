@@ -130,11 +130,11 @@ class _Making:
 
     def make(self) -> None:
         """Write the plain file.  A second run of the task writes the same file."""
-        beside = f"{self.target}.{os.getpid()}"
-        with _opened(self.path, self.codec) as source, open(beside, "wb") as out:
+        unfinished = f"{self.target}.{os.getpid()}"
+        with _opened(self.path, self.codec) as source, open(unfinished, "wb") as out:
             for block in self._plain(source):
                 out.write(block)
-        os.replace(beside, self.target)
+        os.replace(unfinished, self.target)
 
     def _plain(self, source: Any) -> Iterator[bytes]:
         """Convert the file to the lines that are split."""

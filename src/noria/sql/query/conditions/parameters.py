@@ -214,11 +214,11 @@ def _type_beside(node: exp.Expr, resolver: Callable[..., Resolver]) -> Any:
     parent = _parent(node)
     if isinstance(parent, exp.Like):
         return TEXT
-    beside: exp.Expr | None = None
+    other_side: exp.Expr | None = None
     if isinstance(parent, (exp.In, exp.Between)):
-        beside = parent.this
+        other_side = parent.this
     elif isinstance(parent, _COMPARES):
-        beside = parent.expression if has_parameter(parent.this) else parent.this
-    if beside is None or has_parameter(beside):
+        other_side = parent.expression if has_parameter(parent.this) else parent.this
+    if other_side is None or has_parameter(other_side):
         return BIGINT
-    return resolver(lambda p: Const(BIGINT, True, None))(beside).type
+    return resolver(lambda p: Const(BIGINT, True, None))(other_side).type

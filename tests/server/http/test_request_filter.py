@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from noria.core import limits
 from noria.server.http import bodies
 from noria.server.http.app import make_app
-from noria.server.http.gate import RequestPolicy
+from noria.server.http.request_filter import RequestPolicy
 from server.fake_services import FakeServices
 
 POLICY = RequestPolicy.of(["db.example.org", "0.0.0.0", "10.1.2.3"])

@@ -4,7 +4,7 @@
 files into their families, and commits the counters and (epoch, seq) together with the removal of the intent.  A crash
 before the intent leaves nothing behind.  After a crash past the intent, the next start ingests the remaining files.
 In a group of several workers, each worker keeps its files in a directory of the group until the group is decided
-(`loading.py`).
+(`load_commits.py`).
 """
 
 from __future__ import annotations

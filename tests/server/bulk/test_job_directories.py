@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from noria.server.bulk import places
-from noria.server.bulk.places import remove_directory
+from noria.server.bulk import job_directories
+from noria.server.bulk.job_directories import remove_directory
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks.errors import StoreError
 
@@ -59,7 +59,7 @@ def test_what_is_not_there_is_gone(tmp_path: Path) -> None:
 
 def test_a_file_that_was_on_its_way_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It came after the directory was read and before it was removed, which fails then."""
-    place, rmtree, calls = tmp_path / "rewrite-1", places.shutil.rmtree, []
+    place, rmtree, calls = tmp_path / "rewrite-1", job_directories.shutil.rmtree, []
 
     def late(gone: Path, ignore_errors: bool) -> None:
         calls.append(gone)
@@ -69,6 +69,6 @@ def test_a_file_that_was_on_its_way_goes_too(tmp_path: Path, monkeypatch: pytest
             rmtree(gone, ignore_errors=ignore_errors)
 
     place.mkdir()
-    monkeypatch.setattr(places.shutil, "rmtree", late)
+    monkeypatch.setattr(job_directories.shutil, "rmtree", late)
     remove_directory(place)
     assert list(tmp_path.iterdir()) == [] and len(calls) == 2

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from noria.dataflow.messages.packets import Wrote
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.commit_order import set_once
 from noria.runtime.link.locked_writes import met_lock
 

@@ -279,20 +279,20 @@ def _is_reject_file(path: str) -> bool:
 def keep_rejects(made: str, target: str) -> None:
     """Copy the reject file of a load to its target, atomically.  Raises SqlError if the target is another file."""
     check_reject_file(target)
-    beside = f"{target}.{secrets.token_hex(4)}.new"
+    unfinished = f"{target}.{secrets.token_hex(4)}.new"
     try:
-        with open(made, "rb") as source, open(beside, "xb") as out:
+        with open(made, "rb") as source, open(unfinished, "xb") as out:
             shutil.copyfileobj(source, out)
         if os.path.lexists(target):
-            os.replace(beside, target)
+            os.replace(unfinished, target)
         else:
-            os.link(beside, target)  # as a rename that never replaces
+            os.link(unfinished, target)  # as a rename that never replaces
     except OSError as e:
         raise SqlError(*UNKNOWN_ERROR, f"the reject file '{target}' cannot be written: {e.strerror}; nothing was loaded"
                        ) from e
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(unfinished)
 
 
 def drop_rejects(target: str) -> None:

@@ -3,7 +3,7 @@
 Keeps true: a change that fails leaves the graph as it was. If a view of the program cannot be made at recovery,
 it is left out, and its reads return the reason.
 
-Call `ProgramChanges.change`; at recovery `each` or `adopt`.
+Call `GraphChanges.change`; at recovery `each` or `adopt`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class GraphPlanner(Protocol):
         nodes of the graph, and the columns of base tables that it uses."""
 
 
-class ProgramChanges:
+class GraphChanges:
     """The views in the graph. `views`: by name. `left_out`: views that could not be made, and why."""
 
     def __init__(self, engine: Engine, store: BaseStore, planner: GraphPlanner, environment: WorkerEnvironment,
@@ -124,7 +124,7 @@ class ProgramChanges:
         indexed = {(base, columns) for table, bases in self._engine.bases.items() for base in bases
                    for columns in base.pulled if columns and self._store.finds(table, columns)}
         dropped = [self.views[s.view] for s in steps if isinstance(s, packets.DropView) and s.view in self.views]
-        several = self._engine.shards is not None
+        several = self._engine.exchanges is not None
         before, again = self._planner.graph_plan() if several else None, set[Node]()
         try:
             for s in steps:
@@ -139,7 +139,7 @@ class ProgramChanges:
         except InvariantViolation:
             raise
         except Exception as bug:
-            self._engine.work = None  # the undo has no time limit
+            self._engine.limits = None  # the undo has no time limit
             for u in reversed(undo):
                 u()
             self.left_out = left_out
@@ -171,9 +171,9 @@ class ProgramChanges:
 
     def _recreated(self, nodes: set[Node]) -> None:
         """After a graph was restored: these nodes are empty, so other workers' rows of them are gathered again."""
-        shards = self._engine.shards
-        if shards is not None and nodes:
-            shards.recreated({n for n in nodes if n in self._engine.graph.nodes})
+        exchanges = self._engine.exchanges
+        if exchanges is not None and nodes:
+            exchanges.recreated({n for n in nodes if n in self._engine.graph.nodes})
 
     def _commit(self, steps: Sequence[packets.MigrationStep], commit: Callable[[], object]) -> None:
         dropped = [s.table for s in steps if isinstance(s, packets.DropTable)]

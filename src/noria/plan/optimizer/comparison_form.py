@@ -3,8 +3,8 @@
     before:  project a, b (table t of 3 columns)      after:  project a, b (table t of 4 columns)
     both:    project a, b (rows of t)
 
-Keeps true: essences are equal only if the plans have the same columns in the same positions, of the same types, from
-the same columns of the same tables.  An essence is only compared; it is never in a graph.
+Keeps true: two comparison forms are equal only if their plans have the same columns of the same tables, in the same
+positions and of the same types.  A form is only compared; it is never in a graph.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class VersionlessBase(Mir):
         return f"rows of {self.table.name}"
 
 
-def essence(plan: Mir) -> Mir:
+def comparison_form(plan: Mir) -> Mir:
     """The plan without unused table columns, for comparison."""
     for rewrite in (_SOME_COLUMNS, _MERGED, narrow, _MERGED):
         plan = rewrite(plan)

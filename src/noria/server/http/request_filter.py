@@ -61,7 +61,7 @@ def check(request: Request, policy: RequestPolicy) -> None:
                                                        "server was started with --tls-require; use https://")
 
 
-class RequestGate:
+class RequestFilter:
     """Checks the requests to one server, with their password.  Earlier wrong passwords may delay a request."""
 
     def __init__(self, policy: RequestPolicy, guard: LoginGuard):
@@ -165,4 +165,4 @@ def _credentials(request: Request) -> bytes | None:
         return None
 
 
-__all__ = ["HttpError", "RequestGate", "RequestPolicy", "host_name", "one_header", "user_of"]
+__all__ = ["HttpError", "RequestFilter", "RequestPolicy", "host_name", "one_header", "user_of"]

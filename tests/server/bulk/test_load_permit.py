@@ -14,8 +14,8 @@ import pytest
 from noria.client.transport import read_token
 from noria.core.errors import SqlError
 from noria.core.types import INT, Column, ForeignKey, TableDef
-from noria.server.bulk import loading
-from noria.server.bulk.loading import (
+from noria.server.bulk import load_permit
+from noria.server.bulk.load_permit import (
     TOKEN_FILE,
     LoadPermit,
     drop_rejects,
@@ -89,7 +89,7 @@ def test_a_pattern_takes_no_longer_than_there_is_to_see(place: Place, monkeypatc
     for n in range(8):
         (place.open / f"d{n}").mkdir()
     assert place.refused(files=[f"{place.open}/{'*/../' * 20}*/a.csv"]) == 1105
-    monkeypatch.setattr(loading, "LOAD_FILES", 1)
+    monkeypatch.setattr(load_permit, "LOAD_FILES", 1)
     assert place.check(files=[f"{place.open}/*.csv"])["files"] == [str(place.open / "a.csv")]
     (place.open / "b.csv").write_text("x")
     for name in ("*.csv", "[ab].csv", ""):

@@ -1,4 +1,4 @@
-"""A view as the worker publishes it: the rows of a lookup.  The caller applies order and limit."""
+"""A view as a worker publishes it: the rows of a lookup.  The front end applies order and limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from noria.dataflow.messages import packets
 from noria.plan.view import ViewDef
 
 
-def published(view: ViewDef) -> packets.AddView:
+def add_view_step(view: ViewDef) -> packets.AddView:
+    """Return the step that adds the view to a worker's graph."""
     return packets.AddView(replace(view, visible=columns_needed(view), order=(), after=None, asks=None))
 
 

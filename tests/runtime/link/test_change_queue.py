@@ -9,7 +9,7 @@ from noria.core.errors import SqlError
 from noria.core.limits import GROUP_ROWS, GROUP_STATEMENTS, PIPELINED_ROWS, POISON_DEATHS, WRITES_IN_FLIGHT
 from noria.core.statements import Insert, WriteResult
 from noria.dataflow.messages.packets import Migrate, Migrated, Prepare, Write, Wrote
-from noria.runtime.link.changes import ChangeQueue, InFlightPacket
+from noria.runtime.link.change_queue import ChangeQueue, InFlightPacket
 from noria.runtime.link.poison_requests import PoisonRequests
 from seeds import seed
 

@@ -1,7 +1,7 @@
 """The parts of a link of one worker that do not depend on where the worker runs.
 
-`ShardQueue` has the operations that `ShardedLink` needs beside `Link`: places in the queue, and changes before the
-worker serves. `OnlyWorker` has the operations of `Link` for several workers.  `ShardLink` combines both.
+`WorkerQueue` has the operations that `ClusterLink` needs beside `Link`: places in the queue, and changes before the
+worker serves. `OnlyWorker` has the operations of `Link` for several workers.  `OneWorkerLink` combines both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from noria.core.statements import Move, Staged, Statement
 from noria.dataflow.messages.packets import Migrate, Migrated, Packet, SessionWrites, Write
-from noria.runtime.link.changes import (
+from noria.runtime.link.change_queue import (
     Change,
     InFlightPacket,
     PendingReplies,
@@ -71,7 +71,7 @@ class _QueueBypass:
 
 
 class QueueOwner(Protocol):
-    """The link that a `ShardQueue` belongs to."""
+    """The link that a `WorkerQueue` belongs to."""
 
     state: LinkState
 
@@ -97,7 +97,7 @@ class SingleLink(Protocol):
     def submit(self, body: Change) -> asyncio.Future[Any]: ...
 
 
-class ShardQueue:
+class WorkerQueue:
     """The queue of changes of one worker, with places and with changes before the worker serves.
 
     `name`: makes the names of the transactions unique in which writes wait for locks.
@@ -230,7 +230,7 @@ class ShardQueue:
 
 
 class OnlyWorker:
-    """The answers of a link whose worker is the only one to `transactions.transaction_coordinator.Workers`."""
+    """`client_transactions.Workers` for a link whose worker is the only one."""
 
     def __init__(self, link: SingleLink):
         self._link = link
@@ -257,12 +257,12 @@ class OnlyWorker:
         """Nothing to do: there is no other worker."""
 
 
-class ShardLink:
+class OneWorkerLink:
     """A link of one worker offers the operations of its parts."""
 
     workers = 1
 
-    def __init__(self, queue: ShardQueue, only: OnlyWorker):
+    def __init__(self, queue: WorkerQueue, only: OnlyWorker):
         self._queue, self.written = queue, WrittenTables()
         self.unanswered, self.unwritten, self.on_answer = queue.unanswered, queue.unwritten, queue.on_answer
         self.replay, self.first, self.send_program_changes = queue.replay, queue.first, queue.send_program_changes

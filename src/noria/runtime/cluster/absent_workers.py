@@ -17,9 +17,9 @@ from noria.core.errors.codes import LOCK_WAIT_TIMEOUT
 from noria.core.limits import CHANGE_WAIT_S
 from noria.dataflow.messages.packets import Done, Inspect, Migrate
 from noria.runtime.cluster.joining import SomeLink
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.link.link import Link, LinkState
-from noria.runtime.link.shard_link import Losses
+from noria.runtime.link.one_worker_link import Losses
 from noria.runtime.routing.answers import as_one
 
 

@@ -1,4 +1,4 @@
-"""`ShardedLink`: one `Link` over the links of several workers (design/decisions.md, 7).
+"""`ClusterLink`: one `Link` over the links of several workers (design/decisions.md, 7).
 
     a write      to the worker that has its rows; if several, as a group (`write_router.py`)
     a read       to the worker that has its key (`scattered_reads.py`)
@@ -6,7 +6,7 @@
     a worker that starts       receives the program of the others (`starting.py`)
     questions    to all; their answers are combined (`routing/answers.py`)
 
-`ShardedLink` builds these parts, and decides which one handles a request.
+`ClusterLink` builds these parts, and decides which one handles a request.
 
 Keeps true: all workers that are up have the same tables and the same graph. A worker that is down delays only
 requests that need it.
@@ -35,24 +35,24 @@ from noria.dataflow.messages.packets import (
     Snapshot,
     Write,
 )
-from noria.runtime.cluster.absent import AbsentWorkers, state_of, why_of
+from noria.runtime.cluster.absent_workers import AbsentWorkers, state_of, why_of
 from noria.runtime.cluster.consistent_cut import ConsistentCut, Snapshots
 from noria.runtime.cluster.exclusive import ExclusiveWrites, PastPauses
 from noria.runtime.cluster.joining import SomeLink
 from noria.runtime.cluster.loads import BulkLoads
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.pending import Background, PendingChanges
+from noria.runtime.cluster.pending_changes import Background, PendingChanges
 from noria.runtime.cluster.program_changes import ProgramChanges
 from noria.runtime.cluster.program_state import LEADER, ProgramState
 from noria.runtime.cluster.scattered_reads import ScatteredReads
 from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
-from noria.runtime.link.changes import Change
+from noria.runtime.link.change_queue import Change
 from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.link import LinkState, LinkStats, OnHello
+from noria.runtime.link.one_worker_link import Losses
 from noria.runtime.link.pauses import Pauses, TableWrites
 from noria.runtime.link.result_memory import MemoryLease
-from noria.runtime.link.shard_link import Losses
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.answers import AT_LEADER, combined_replies
 from noria.runtime.transactions.locked_statements import LockedStatements
@@ -61,7 +61,7 @@ from noria.runtime.transactions.two_phase_commit import TwoPhaseCommits
 from noria.runtime.transactions.writes import RoutedWrites
 
 
-class ShardedLink:
+class ClusterLink:
     """See `Link`. `links`: of the workers, by number. `on_hello`: receives worker 0's Hello when all workers
     start together."""
 
@@ -74,13 +74,13 @@ class ShardedLink:
         self._groups = groups = TwoPhaseCommits(links, epoch, order)
         self._read_your_writes = read_your_writes = ReadYourWrites(links)
         self._writes = writes = RoutedWrites(links, groups, read_your_writes)
-        self._away = away = AbsentWorkers(links)
+        self._absent = absent = AbsentWorkers(links)
         self._pending, self._background = pending, background = PendingChanges(), Background()
         self._pauses, writing, one_moment = Pauses(self._begin), TableWrites(), asyncio.Lock()
         self.written = written = WrittenTables()
         self._numbering = numbering = AutoIncrement(links, background.later, writing.__contains__)
         self._router = router = WriteRouter(links, program, pending, writing, writes, numbering, written, order)
-        self._changes = ProgramChanges(links, program, away, self._pauses, writing, writes, numbering)
+        self._changes = ProgramChanges(links, program, absent, self._pauses, writing, writes, numbering)
         self._starts = WorkerStarts(links, program, groups, numbering, read_your_writes, background, self._welcome)
         self._reads = ScatteredReads(links, program)
         self._loads = BulkLoads(links, program, groups, read_your_writes, numbering, self._pauses, pending, one_moment)
@@ -88,7 +88,7 @@ class ShardedLink:
         exclusive = ExclusiveWrites(links, program, read_your_writes, self._pauses, pending,
                                     PastPauses(self._begin, router.moved), self.submit)
         self.unwritten, self.copied = exclusive.unwritten, exclusive.copied
-        self.routed, self._locked = router.staged, LockedStatements(self, epoch)
+        self.routed, self._locked = router.route_for_transaction, LockedStatements(self, epoch)
         router.on_blocked = self._locked.begin
         for w, link in enumerate(links):
             link.on_hello = partial(self._starts.appeared, w)
@@ -133,7 +133,7 @@ class ShardedLink:
             await link.up()
 
     def is_idle(self) -> bool:
-        at_rest = not self._groups and not self._away and not self._program.changing.locked()
+        at_rest = not self._groups and not self._absent and not self._program.changing.locked()
         return at_rest and all(link.is_idle() for link in self.links)
 
     # ------------------------------------------------------------ transactions
@@ -197,7 +197,7 @@ class ShardedLink:
             return
         inner = self._pending.inner(change)
         if isinstance(inner, asyncio.Task):
-            if not self._away.give_up(inner):
+            if not self._absent.give_up(inner):
                 self._writes.give_up(inner)
                 self._changes.give_up(inner)
         elif inner is not None:
@@ -230,7 +230,7 @@ class ShardedLink:
         if isinstance(body, Snapshot):
             return await self._snapshots.make(body)
         if isinstance(body, Inspect) and body.what == "builds":
-            return await self._away.builds(body)
+            return await self._absent.builds(body)
         if isinstance(body, SetLimit):
             self._starts.limit = body
         return combined_replies(body, await asyncio.gather(*(link.ask(body, retry) for link in self.links)))

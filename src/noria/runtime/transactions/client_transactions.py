@@ -1,5 +1,5 @@
 """Coordinates the transactions of clients: their parts at the workers, commit and rollback.
-Call `TransactionCoordinator.begin`, then `stage` and `commit`.
+Call `ClientTransactions.begin`, then `stage` and `commit`.
 
     stage ──► Stage at each worker concerned ──► all staged, or none
     commit ──► one worker concerned: one write │ several: one two-phase commit
@@ -43,8 +43,8 @@ from noria.dataflow.messages.transaction_packets import (
     Within,
 )
 from noria.dataflow.transactions.locks import Owner, cycle_of, deadlock
-from noria.runtime.link.changes import WorkerLost, WorkerUnavailable
-from noria.runtime.link.shard_link import LinkState, StagingWorker
+from noria.runtime.link.change_queue import WorkerLost, WorkerUnavailable
+from noria.runtime.link.one_worker_link import LinkState, StagingWorker
 from noria.runtime.routing.write_routing import Key, RoutedWrite, by_worker
 from noria.runtime.transactions.open_transaction import OpenTransaction, Workers
 from noria.runtime.transactions.plans import Planning, conflicting_rows, plan_statement
@@ -54,7 +54,7 @@ STATEMENT = "statement "  # begins the name of a transaction that runs one state
 ACROSS_S = 0.05  # how often a request that waits looks for a deadlock across workers
 
 
-class TransactionCoordinator:
+class ClientTransactions:
     """See the module. `name`: makes the names of transactions unique, so that no worker confuses two front ends."""
 
     def __init__(self, workers: Workers, name: str):
@@ -381,7 +381,7 @@ class TransactionCoordinator:
             raise error or why or interrupted()
         return mark
 
-    def reads_apart(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
+    def must_bypass_views(self, transaction: OpenTransaction, tables: Iterable[str]) -> bool:
         """Whether the transaction must not read these tables in views: it has changed one, or its snapshot is older."""
         names = set(tables)
         if not names.isdisjoint(transaction.changed):

@@ -13,7 +13,7 @@ from rocksdict import WriteBatch
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Load, WriteResult
-from noria.storage.commits import bulk, prepared
+from noria.storage.commits import prepared, sst_ingest
 from noria.storage.commits.committing import StoreCommits
 from noria.storage.format.catalog import CommittedWrite
 from noria.storage.rocks.engine import RocksEngine
@@ -36,7 +36,7 @@ class LoadCommits:
 
         others: files of other workers with entries of UNIQUE indexes, whose keys must not be stored here either.
         """
-        bulk.check(self._engine, self._tables.readable(table), files, rows, others)
+        sst_ingest.check(self._engine, self._tables.readable(table), files, rows, others)
 
     def ingest(
         self, table: str, files: dict[str, list[str]], rows: int, auto_increment: int, epoch: int, seq: int,
@@ -65,7 +65,7 @@ class LoadCommits:
     # ---------------------------------------------------------------- parts of a group
     def staged(self, load: Load, group: str) -> Load:
         """The load with its files in a directory of the group.  Raises SqlError if it cannot be ingested."""
-        files = bulk.stage(self._engine, self._tables.readable(load.table), load, group)
+        files = sst_ingest.stage(self._engine, self._tables.readable(load.table), load, group)
         return load._replace(files=tuple((f, tuple(names)) for f, names in files.items()))
 
     def load_now(self, load: Load, done: CommittedWrite, names: tuple[str, ...], forget: Sequence[str]) -> None:
@@ -76,13 +76,13 @@ class LoadCommits:
         def decided(batch: WriteBatch) -> None:
             prepared.put_decided(self._engine, batch, names, forget)
 
-        self._take(load, bulk.stage(self._engine, self._tables.readable(load.table), load), done, more=decided)
+        self._take(load, sst_ingest.stage(self._engine, self._tables.readable(load.table), load), done, more=decided)
         self._groups.decided -= set(forget)
         self._groups.decided |= {name for name in names if name}
 
     def load_staged(self, load: Load, done: CommittedWrite, group: str) -> None:
         """Ingest what was staged for the group.  Raises StoreDamaged if one of its files is gone."""
-        if missing := bulk.missing(self._engine, load, group):
+        if missing := sst_ingest.missing(self._engine, load, group):
             raise damaged(self._engine.path, f"{missing}, staged for a load into {load.table}, is gone")
         def forgotten(batch: WriteBatch) -> None:
             prepared.forget_prepared(self._engine, batch, group)
@@ -91,9 +91,9 @@ class LoadCommits:
         del self._groups.prepared[group]
 
     def _take(self, load: Load, staged: dict[str, list[str]], done: CommittedWrite, group: str = "",
-              more: bulk.More = bulk.nothing) -> None:
+              more: sst_ingest.More = sst_ingest.nothing) -> None:
         into = self._tables.readable(load.table)
-        bulk.take(self._engine, into, load, staged, done, group, more)
+        sst_ingest.take(self._engine, into, load, staged, done, group, more)
         if into.fitting is not None:
             into.fitting.restart()
         self._history.replaced(load.table)

@@ -30,10 +30,10 @@ from noria.plan.mir import Base, Filter, Project, tables_of
 from noria.plan.optimizer import optimize
 from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
-from noria.runtime.link.changes import WorkerUnavailable
+from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.routing.write_routing import Key
+from noria.runtime.transactions.client_transactions import ClientTransactions
 from noria.runtime.transactions.open_transaction import OpenTransaction
-from noria.runtime.transactions.transaction_coordinator import TransactionCoordinator
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of, looked_up, range_of
@@ -53,7 +53,7 @@ class TransactionService:
     """See the module."""
 
     def __init__(self, executor: Executor):
-        self.coordinator, self.locks = TransactionCoordinator(executor.staging, "t"), executor.locks
+        self.coordinator, self.locks = ClientTransactions(executor.staging, "t"), executor.locks
         self._executor, self._reads = executor, executor.reads
         self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
         self._filling: dict[str, asyncio.Task[None]] = {}  # by view
@@ -145,13 +145,13 @@ class TransactionService:
             known = self._tables[id(view)] = view, frozenset(tables_of(view.plan))
         return known[1]
 
-    def reads_apart(self, transaction: OpenTransaction, view: ViewDef) -> bool:
+    def must_bypass_views(self, transaction: OpenTransaction, view: ViewDef) -> bool:
         """True if the transaction must not read the views that have these rows."""
-        return self.coordinator.reads_apart(transaction, self.tables(view)) or (
+        return self.coordinator.must_bypass_views(transaction, self.tables(view)) or (
             transaction.snapshot is not None and self._executor.lags(view))
 
     def tick_of(self, transaction: OpenTransaction, view: ViewDef) -> int | None:
-        """See `TransactionCoordinator.tick_of`."""
+        """See `ClientTransactions.tick_of`."""
         return self.coordinator.tick_of(transaction, self.tables(view))
 
     def select_as_of(self, compiled: CachedStatement, values: Sequence[Any], tick: int) -> ResultSet | None:
@@ -175,10 +175,10 @@ class TransactionService:
             found = self._reads.local(reader, key, True, through)
         except SqlError:  # of the last commits; the snapshot may have other rows
             return None
-        if found is None or found.stands is None or found.stands.tick > tick:
+        if found is None or found.version is None or found.version.tick > tick:
             return None
         self._executor.selects += 1
-        return ResultSet(shape.shown, shape.apply(found.rows), (), found.stands)
+        return ResultSet(shape.shown, shape.apply(found.rows), (), found.version)
 
     def fill_beside(self, compiled: CachedStatement, values: Sequence[Any]) -> None:
         """Fill the keys of a SELECT in its view, for later transactions, while nobody waits for it.
@@ -200,9 +200,9 @@ class TransactionService:
         """Fill the keys, unless they are present.  Ignore errors: nobody has asked for these rows."""
         select = compiled.select(values)
         with suppress(SqlError, WorkerUnavailable):
-            keys, nulls, between = looked_up(select.lookups, reader.key_fields)
-            if between is not None:
-                await self._filled_range(reader, *between)
+            keys, nulls, key_range = looked_up(select.lookups, reader.key_fields)
+            if key_range is not None:
+                await self._filled_range(reader, *key_range)
             elif keys and self._reads.local_keys(reader, keys, nulls) is None:
                 await self._reads.fetch_keys(reader, keys[:FILLED_KEYS], nulls)
 
@@ -224,8 +224,8 @@ class TransactionService:
         view, first = select.view, select.lookups[0] if select.lookups else None
         if view is None or not isinstance(first, Range):
             return None
-        shape, between = ResultFinish.of(view, select.columns), range_of(first, reader.key_fields[0])
-        rows = None if between is None else self._reads.local_range(reader, *between, compiled.through, tick)
+        shape, key_range = ResultFinish.of(view, select.columns), range_of(first, reader.key_fields[0])
+        rows = None if key_range is None else self._reads.local_range(reader, *key_range, compiled.through, tick)
         if rows is None:
             return None
         self._executor.selects += 1
@@ -234,9 +234,9 @@ class TransactionService:
     def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
         """True if neither views nor Spark have just the rows that the transaction must see."""
         if select.view is not None:
-            return self.reads_apart(transaction, select.view)
+            return self.must_bypass_views(transaction, select.view)
         assert select.batch is not None, "a SELECT has a view or a plan for Spark"
-        return self.coordinator.reads_apart(transaction, tables_of(select.batch.plan))
+        return self.coordinator.must_bypass_views(transaction, tables_of(select.batch.plan))
 
     async def select(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet | None:
         """Answer a SELECT; None if the views have just the rows that the transaction must see."""
@@ -274,12 +274,12 @@ class TransactionService:
         """Answer a SELECT by a one-shot.  latest: read the last commits, not the snapshot."""
         tables = self.tables(view)
         shape = ResultFinish.of(view, select.columns)
-        keys, nulls, between = looked_up(select.lookups, view.key_fields)
-        if not keys and between is None:
+        keys, nulls, key_range = looked_up(select.lookups, view.key_fields)
+        if not keys and key_range is None:
             return await shape.result_of(no_rows(view.plan.fields), self._reads.room.lease())
         within = self.coordinator.within(transaction, tables, latest)
         try:
-            return await shape.result_of(*await self._reads.one_shot(view, keys, nulls, between, within))
+            return await shape.result_of(*await self._reads.one_shot(view, keys, nulls, key_range, within))
         except SqlError as e:
             if e.code == LOCK_DEADLOCK.number:
                 self.coordinator.end(transaction)
