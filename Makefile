@@ -49,7 +49,7 @@ soak: workers
 	@first=$${NORIA_ENGINE_FIRST:-$$(date +%s)}; echo "NORIA_ENGINE_FIRST=$$first"; \
 		NORIA_ENGINE_FIRST=$$first NORIA_ENGINE_SEEDS=$(SOAK_SEEDS) \
 		$(PYTHON) -m pytest -q --timeout=0 -n 2 tests/dataflow/engine/test_engine_random.py
-	@NORIA_SHARDED_SEEDS=$${NORIA_SHARDED_SEEDS:-40} $(PYTHON) -m pytest -q --timeout=0 tests/runtime/cluster/test_sharded.py
+	@NORIA_SHARDED_SEEDS=$${NORIA_SHARDED_SEEDS:-40} $(PYTHON) -m pytest -q --timeout=0 tests/runtime/cluster/test_cluster_link.py
 
 # 100,000 schedules of several workers, of other seeds each time (printed): most of the workers' core alone (3.25 times
 # WORKERS_SEEDS), WHOLE_SEEDS of the whole server but Spark.  Hours.
