@@ -134,9 +134,11 @@ class Generator(Changes):
 
     def _write(self) -> str:
         table: Made = self.of(*self.tables)
-        kind = self.c.randrange(20)
+        kind = self.c.randrange(24)
         if kind < 10:
             return self._insert(table, self.of(1, 1, 3))
+        if kind >= 20:
+            return self._selected_write(table) or self._insert(table, 1)
         if kind == 10 and table.keys:
             return f"UPDATE {table.name} SET k0 = {self.c.randrange(8)} WHERE k0 = {self.c.randrange(6)}" + (
                 f" AND k1 = {self.c.randrange(6)}" if table.keys > 1 else "")
@@ -149,6 +151,78 @@ class Generator(Changes):
             changes = ", ".join(self._assignment(table, c) for c in some)
             return f"UPDATE {table.name} SET {changes} WHERE {where}"
         return f"DELETE FROM {table.name} WHERE {where}"
+
+    # ------------------------------------------------------------ writes of rows that a SELECT finds
+    def _selected_write(self, table: Made) -> str:
+        """INSERT … SELECT, or an UPDATE or DELETE with a join, a subquery, or ORDER BY and LIMIT; "" if none fits."""
+        kind = self.c.randrange(8)
+        if kind < 2 or not table.keys:
+            return self._insert_select(table)
+        settable = self.of(*table.columns[table.keys:])
+        where = self.condition(table.columns, 1)
+        if kind < 4:
+            keys = ", ".join(f"{c.ref}{self.of('', ' DESC')}" for c in table.columns[: table.keys])
+            end = f" WHERE {where} ORDER BY {self.of('', f'{settable.ref}, ')}{keys} LIMIT {self.of(1, 2, 3)}"
+            return self.of(f"DELETE FROM {table.name}{end}",
+                           f"UPDATE {table.name} SET {self._assignment(table, settable)}{end}")
+        others = [t for t in self.tables if t is not table]
+        if not others:
+            return ""
+        other: Made = self.of(*others)
+        pairs = [(a, b) for a in table.columns for b in other.columns if a.kind == b.kind]
+        if not pairs:
+            return ""
+        a, b = self.c.choice(pairs)
+        if kind == 4:
+            values = [c for c in other.columns if c.kind == settable.kind]
+            counts = values and settable.kind in "idDT"
+            value = f"{self.of('MAX', 'MIN')}({self.c.choice(values).ref})" if counts else ""
+            inner = f"FROM {other.name} z WHERE z.{b.ref} = {table.name}.{a.ref}"
+            if value:
+                return f"UPDATE {table.name} SET {settable.ref} = (SELECT {value} {inner}) WHERE {where}"
+            return f"DELETE FROM {table.name} WHERE {self.of('', 'NOT ')}EXISTS (SELECT 1 {inner})"
+        if kind == 5:
+            inner = f"SELECT {b.ref} FROM {other.name} WHERE {self.condition(other.columns, 0)}"
+            found = f"{a.ref} {self.of('', 'NOT ')}IN ({inner})"
+            return self.of(f"DELETE FROM {table.name} WHERE {found}",
+                           f"UPDATE {table.name} SET {self._assignment(table, settable)} WHERE {found}")
+        return self._joined_write(table, other, settable, a, b, kind == 6)
+
+    def _joined_write(self, table: Made, other: Made, settable: Col, a: Col, b: Col, deletes: bool) -> str:
+        left, right = (tuple(Col(f"{alias}.{c.ref}", c.kind) for c in t.columns) for alias, t in
+                       (("l", table), ("r", other)))
+        on = f"l.{a.ref} = r.{b.ref}"
+        where = self.condition((*left, *right), 1)
+        if deletes:
+            what = self.of("l", "l, r") if other.keys else "l"
+            how = self.of("JOIN", "JOIN", "LEFT JOIN")
+            return f"DELETE {what} FROM {table.name} l {how} {other.name} r ON {on} WHERE {where}"
+        values = [c for c in right if c.kind == settable.kind]
+        numbers = [c for c in left if c.kind == "i"]
+        if not values or not numbers or other.keys != 1:
+            return ""
+        on = f"r.{other.columns[0].ref} = {self.c.choice(numbers).ref}"  # one row at most, so the value is one
+        how = self.of("JOIN", "LEFT JOIN")
+        return (f"UPDATE {table.name} l {how} {other.name} r ON {on} "
+                f"SET l.{settable.ref} = {self.c.choice(values).ref} WHERE {where}")
+
+    def _insert_select(self, table: Made) -> str:
+        source = self._one("l")
+        items = []
+        for n, c in enumerate(table.columns):
+            same = [x.ref for x in source.columns if x.kind == c.kind]
+            if not same:
+                items.append(self.value(c.kind, 0.15, 0.0))
+            elif n < table.keys:
+                items.append(f"{self.c.choice(same)} + {self.of(0, 1, 8, 16)}")
+            else:
+                items.append(self.c.choice(same))
+        how, end = "INSERT", ""
+        if source.unique and table.keys:
+            how = self.of("INSERT", "REPLACE", "INSERT IGNORE")
+            end = f" ORDER BY {', '.join(source.unique)}"
+        where = self.condition(source.columns, 1)
+        return f"{how} INTO {table.name} SELECT {', '.join(items)} FROM {source.text} WHERE {where}{end}"
 
     # ------------------------------------------------------------ sources
     def source(self, depth: int) -> Source:

@@ -30,6 +30,7 @@ from noria.sql.commands import (
     LockingSelect,
     OutputColumn,
     Select,
+    SelectedWrite,
     SelectItems,
 )
 from sql.catalogs import DictCatalog
@@ -68,6 +69,12 @@ def described(command: Command) -> list[str]:
         return [f"update {command.table} where {command.where}", *sets]
     if isinstance(command, Delete):
         return [f"delete {command.table} where {command.where}"]
+    if isinstance(command, SelectedWrite):
+        parts = [] if command.insert is None else described(command.insert)
+        for w in command.targets:
+            parts += [f"{'delete' if w.assignments is None else 'update'} {w.table.name}, key at {w.at}"]
+            parts += [f"  #{c} := {e}" for c, e in w.assignments or ()]
+        return [*parts, "of", *described(command.select)]
     if isinstance(command, SelectItems):
         return [f"items limit {command.limit}", *(f"  {_item(i)}" for i in command.items)]
     return [repr(command)]

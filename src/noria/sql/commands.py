@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
-from noria.core.expressions.expr import Col
+from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
@@ -171,6 +171,37 @@ class LockingSelect:
     @property
     def fields(self) -> tuple[Field, ...]:
         return self.select.fields[: self.visible] if self.grouped is None else self.grouped.fields
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """A table whose rows a SELECT has found.  `at`: the place of its primary key among the found columns.
+
+    `assignments`: of an UPDATE; None: the rows are deleted.  In an expression, columns from 0 on are those of the
+    table's row, and columns from NEW on are the found ones.
+    """
+
+    table: TableDef
+    at: int
+    assignments: tuple[tuple[int, Expr], ...] | None
+
+
+@dataclass(frozen=True)
+class SelectedWrite:
+    """A write of rows that a SELECT finds: INSERT … SELECT, or an UPDATE or DELETE that has joins, subqueries, ORDER BY
+    or LIMIT.
+
+    `insert`: the INSERT without its rows; None for the others, which have `targets`.
+    """
+
+    select: Select | SelectItems | LockingSelect
+    insert: Insert | None = None
+    targets: tuple[WriteTarget, ...] = ()
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables that it writes."""
+        return tuple(t.table.name for t in self.targets) if self.insert is None else (self.insert.table,)
 
 
 @dataclass(frozen=True)
@@ -361,7 +392,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | DropView | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show
            | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
-           | Insert | Update | Delete)
+           | Insert | Update | Delete | SelectedWrite)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

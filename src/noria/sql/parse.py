@@ -35,9 +35,16 @@ from noria.sql.expressions import clock
 from noria.sql.query.locking import locking
 from noria.sql.query.plan_select import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
-from noria.sql.statements import alterations, definitions, information, placeholder_views, session, writes
+from noria.sql.statements import (
+    alterations,
+    definitions,
+    information,
+    placeholder_views,
+    session,
+)
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import select_items
+from noria.sql.statements.writing import selected_writes, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
 from noria.sql.text.shape import split
@@ -176,6 +183,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     tree = statement.tree
     if isinstance(tree, _SELECTS):
         return (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree.unnest(), catalog)
+    if selected_writes.needs_select(tree):
+        return selected_writes.translate(statement, catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)
     if isinstance(tree, exp.Update):

@@ -35,7 +35,7 @@ WRITES = (
 @pytest.fixture(autouse=True)
 def few_keys_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KEYS_AT_ONCE", "COMPOSITE_KEYS_AT_ONCE"):
-        monkeypatch.setattr(f"noria.server.sessions.transaction_service.{name}", 3)
+        monkeypatch.setattr(f"noria.server.sessions.transactions.transaction_service.{name}", 3)
 
 
 @pytest.fixture(params=[1, 3])

@@ -2,7 +2,7 @@
 
     variables    system variables, and SET
     running      the running statement, and how it is stopped
-    transaction  BEGIN … COMMIT; transaction_reads: what it may read from views
+    transactions/  BEGIN … COMMIT, and the statements within a transaction
     locked_tables, user_locks  LOCK TABLES, GET_LOCK
     requests     one request of a client
     held_transactions  the sessions of transactions over HTTP

@@ -12,8 +12,8 @@ from noria.server.answering.executor import Executor
 from noria.server.outcomes import Client, Warning_
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import RunningStatement
-from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction import SessionTransaction
+from noria.server.sessions.transactions.transaction_service import TransactionService
 
 
 class SessionContext(Protocol):

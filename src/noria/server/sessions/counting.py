@@ -10,8 +10,10 @@ from __future__ import annotations
 from noria.core.statements import Delete, Insert, Update, WriteResult
 
 
-def counted(command: Insert | Update | Delete, result: WriteResult, found_rows: bool) -> tuple[int, str]:
-    """Return the number of affected rows, and the info line of the OK packet ("" for none)."""
+def counted(command: Insert | Update | Delete, result: WriteResult, found_rows: bool, selected: bool = False
+            ) -> tuple[int, str]:
+    """Return the number of affected rows, and the info line of the OK packet ("" for none).  selected: a SELECT has
+    found the rows of an INSERT."""
     if isinstance(command, Update):
         info = f"Rows matched: {result.matched}  Changed: {result.affected}  Warnings: 0"
         return result.matched if found_rows else result.affected, info
@@ -23,7 +25,7 @@ def counted(command: Insert | Update | Delete, result: WriteResult, found_rows: 
         changed = (affected - (rows - result.matched)) // 2
         affected += (result.matched - changed) * found_rows
         duplicates = result.matched if found_rows else changed
-    return affected, f"Records: {rows}  Duplicates: {duplicates}  Warnings: 0" if rows > 1 else ""
+    return affected, f"Records: {rows}  Duplicates: {duplicates}  Warnings: 0" if rows > 1 or selected else ""
 
 
 __all__ = ["counted"]

@@ -20,8 +20,8 @@ from noria.plan.view import ViewDef
 from noria.server.answering.executor import Executor
 from noria.server.answering.locks import Tables, Use
 from noria.server.sessions.running import Processes, RunningStatement
-from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction import SessionTransaction
+from noria.server.sessions.transactions.transaction_service import TransactionService
 from noria.sql import commands as sql
 
 
@@ -82,7 +82,8 @@ class LockedTables:
     async def admit_write(self, command: Any, transaction: SessionTransaction, variables: Mapping[str, Any]) -> None:
         """Wait until the session may run a statement that writes or locks rows."""
         if self._locks.busy:
-            await self.admit(self._may_write(command), True, transaction, variables)
+            also = self._read(command.select) if isinstance(command, sql.SelectedWrite) else ()
+            await self.admit(self._may_write(command), True, transaction, variables, also=also)
         self._running.writes_to = command
 
     async def admit_read(self, command: sql.Select, transaction: SessionTransaction, variables: Mapping[str, Any]
@@ -126,7 +127,10 @@ class LockedTables:
         self._running.set_state("")
 
     @staticmethod
-    def _read(command: sql.Select) -> Collection[str]:
+    def _read(command: sql.Select | sql.LockingSelect | sql.SelectItems) -> Collection[str]:
+        if isinstance(command, sql.SelectItems):
+            return ()
+        command = command.select if isinstance(command, sql.LockingSelect) else command
         if command.view is not None:
             return tables_of(command.view.plan)
         return () if command.batch is None else tables_of(command.batch.plan)
@@ -135,10 +139,14 @@ class LockedTables:
         """The tables that a statement may write or lock, in small letters.  The first is its own."""
         if isinstance(command, sql.LockingSelect):
             return [t.table.name.lower() for t in command.locked if t.exclusive]
-        if not isinstance(command, Insert | Update | Delete):
+        if isinstance(command, sql.SelectedWrite):
+            names, insert = command.tables, command.insert
+        elif isinstance(command, Insert | Update | Delete):
+            names, insert = (command.table,), command if isinstance(command, Insert) else None
+        else:
             return [name.lower() for name in sql.tables_changed(command)]
-        found = dict.fromkeys([command.table.lower()])
-        if not isinstance(command, Insert) or command.on_duplicate in ("replace", "update"):
+        found = dict.fromkeys(name.lower() for name in names)
+        if insert is None or insert.on_duplicate in ("replace", "update"):
             children = [t for t in self._executor.program.tables() if t.foreign_keys]
             for parent in (grows := list(found)):
                 more = [t.name.lower() for t in children if any(k.refers_to(parent) for k in t.foreign_keys)]

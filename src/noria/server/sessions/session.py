@@ -61,8 +61,8 @@ from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
-from noria.server.sessions.transaction import SessionTransaction
-from noria.server.sessions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction import SessionTransaction
+from noria.server.sessions.transactions.transaction_service import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
@@ -359,6 +359,8 @@ class Session:
             return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):
             return await writes.run(self, command)
+        if isinstance(command, sql.SelectedWrite):
+            return await writes.run_selected(self, command, self._select_items)
         if isinstance(command, _DEFINITIONS):
             return await definitions.run(self, command)
         if isinstance(command, sql.SelectItems):

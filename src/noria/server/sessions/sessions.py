@@ -20,7 +20,7 @@ from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.requests import check_kept, complete
 from noria.server.sessions.running import Processes
 from noria.server.sessions.session import Session
-from noria.server.sessions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction_service import TransactionService
 from noria.server.sessions.user_locks import UserLocks
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,13 @@ from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering.auto_increment_zero import refuse_zero
-from noria.server.outcomes import Ok, Outcome, PendingOutcome
+from noria.server.outcomes import Ok, Outcome, PendingOutcome, ResultSet
+from noria.server.sessions import session_reads
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
+from noria.sql import commands as sql
+
+Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 
 async def run(session: SessionContext, command: Insert | Update | Delete) -> Outcome:
@@ -29,6 +34,30 @@ async def run(session: SessionContext, command: Insert | Update | Delete) -> Out
     later = submit(session, command)
     await session.running.written(later.future)
     return later.then(later.future)
+
+
+async def run_selected(session: SessionContext, command: sql.SelectedWrite, items: Items) -> Outcome:
+    """Run a write of rows that a SELECT finds.  items: answers a SELECT without FROM."""
+    await session.locked.admit_write(command, session.transaction, session.variables)
+    for table in command.tables:
+        _check_write(session, table)
+    select, found = command.select, None
+    if isinstance(select, sql.SelectItems):
+        found = await items(select)
+    elif isinstance(select, sql.Select) and not session.transaction.active:
+        found = await session_reads.select(session, select)
+    else:
+        await session_reads.wait_for_own_writes(session)
+    session.running.set_state("waiting for the worker")
+    try:
+        result, rows = await session.transaction.write_selected(command, found, session.offset)
+    finally:
+        session.collect_own_writes()
+    if command.insert is not None:
+        return _applied(session, command.insert._replace(rows=range(rows)), result, True)
+    table = command.tables[0]
+    return _applied(session, Delete(table, None) if command.targets[0].assignments is None
+                    else Update(table, (), None), result)
 
 
 async def _rewrite(session: SessionContext, command: Update | Delete) -> asyncio.Future[Any] | None:
@@ -85,13 +114,14 @@ def written(session: SessionContext, command: Insert | Update | Delete, done: as
     return _applied(session, command, result)
 
 
-def _applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult) -> Ok:
+def _applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult, selected: bool = False
+             ) -> Ok:
     session.warnings = ()
     if result.last_insert_id:
         session.last_insert_id = result.last_insert_id
-    affected, info = counted(command, result, session.client.found_rows)
+    affected, info = counted(command, result, session.client.found_rows, selected)
     session.row_count = affected
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["run", "submit", "written"]
+__all__ = ["run", "run_selected", "submit", "written"]

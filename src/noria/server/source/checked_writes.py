@@ -17,7 +17,7 @@ from noria.server.outcomes import Client, Ok
 from noria.server.sessions.requests import complete
 from noria.server.sessions.session import Session
 from noria.server.sessions.sessions import Sessions
-from noria.server.sessions.transaction_service import ALONE_TRIES
+from noria.server.sessions.transactions.transaction_service import ALONE_TRIES
 from noria.sql.text.databases import HOME, Databases
 
 

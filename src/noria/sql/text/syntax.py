@@ -1,7 +1,6 @@
 """Parses text to syntax trees: sqlglot's MySQL dialect, with the parts of MySQL that it lacks.
 
-* `INTERNAL` in CREATE VIEW, FEED instead of VIEW, and REPLACE INTO are replaced in the tokens (`Statement` has them).
-* ALGORITHM, DEFINER and SQL SECURITY before VIEW are removed: they change nothing here.
+* `token_rewrites.py` replaces words that sqlglot does not know; `Statement` has those that matter.
 * Each `?` has its ordinal in the statement; each expression has its text as written.
 * A word that sqlglot would read as a command of another system is an error.
 
@@ -26,6 +25,14 @@ from noria.core.errors import SqlError, codes, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
 from noria.sql.text.constraints import ConstraintParser
+from noria.sql.text.token_rewrites import (
+    insert_for_replace,
+    view_for_feed,
+    without_index_type,
+    without_internal,
+    without_priority,
+    without_view_options,
+)
 from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
 
@@ -195,9 +202,9 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
-    tokens, feed = _view_for_feed(_without_index_type(_without_view_options(tokens, text)))
-    tokens, internal = _without_internal(tokens)
-    tokens, replace = _insert_for_replace(tokens)
+    tokens, feed = view_for_feed(without_index_type(without_view_options(tokens, text)))
+    tokens, internal = without_internal(without_priority(tokens))
+    tokens, replace = insert_for_replace(tokens)
     try:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:
@@ -334,90 +341,6 @@ def _check_joins(tokens: Sequence[Token]) -> None:
         elif kind in _ENDS_FROM:
             levels[-1] = 0
         before = kind
-
-
-def _without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """CREATE [OR REPLACE] INTERNAL VIEW   →   CREATE [OR REPLACE] VIEW, and whether INTERNAL was there."""
-    words = [t.text.upper() for t in tokens[:5]]
-    if words[:1] == ["CREATE"] and "INTERNAL" in words:
-        at = words.index("INTERNAL")
-        if words[at + 1 : at + 2] == ["VIEW"] and words[1:at] in ([], ["OR", "REPLACE"]):
-            return tokens[:at] + tokens[at + 1 :], True
-    return tokens, False
-
-
-_OPTIONS = {"ALGORITHM": ("=", ("UNDEFINED", "MERGE", "TEMPTABLE")), "SQL SECURITY": ("", ("DEFINER", "INVOKER"))}
-
-
-def _without_view_options(tokens: list[Token], text: str) -> list[Token]:
-    """CREATE [OR REPLACE] [ALGORITHM = a] [DEFINER = user] [SQL SECURITY s] VIEW   →   CREATE [OR REPLACE] VIEW"""
-    words = [t.text.upper() for t in tokens[:20]]
-    at = 3 if words[:3] == ["CREATE", "OR", "REPLACE"] else 1
-    if words[0] != "CREATE" or "VIEW" not in words[at:]:
-        return tokens
-    rest = at
-    while (word := "".join(words[rest : rest + 1])) in ("DEFINER", *_OPTIONS):
-        if word == "DEFINER":
-            rest += _length_of_user(tokens[rest:], text)
-            continue
-        sign, known = _OPTIONS[word]
-        value = rest + 1 + len(sign)
-        if words[rest + 1 : value] != [*sign] or "".join(words[value : value + 1]) not in known:
-            raise parse_error(f"{word} takes {', '.join(known)}, near '{text[tokens[rest].start :][:SHOWN]}'")
-        rest = value + 1
-    if rest == at:
-        return tokens
-    if words[rest : rest + 1] != ["VIEW"]:
-        raise parse_error(f"VIEW is missing, near '{text[tokens[at].start :][:SHOWN]}'")
-    return [*tokens[:at], *tokens[rest:]]
-
-
-def _length_of_user(tokens: Sequence[Token], text: str) -> int:
-    """The number of tokens of DEFINER = name[@host] or DEFINER = CURRENT_USER[()]."""
-    words = [t.text for t in tokens[:5]]
-    if words[1:2] == ["="] and len(words) > 3:
-        if words[2].upper() == "CURRENT_USER":
-            return 5 if words[3:5] == ["(", ")"] else 3
-        return 5 if words[3] == "@" else 3
-    raise parse_error(f"DEFINER takes a user, near '{text[tokens[0].start :][:SHOWN]}'")
-
-
-def _view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """Replace FEED by VIEW in CREATE [OR REPLACE] FEED and DROP FEED, and return whether it was there."""
-    words = [t.text.upper() for t in tokens[:4]]
-    at = words.index("FEED") if "FEED" in words else 0
-    if words[:at] not in (["CREATE"], ["CREATE", "OR", "REPLACE"], ["DROP"]):
-        return tokens, False
-    word = tokens[at]
-    view = Token(TokenType.VIEW, "VIEW", word.line, word.col, word.start, word.end)
-    return [*tokens[:at], view, *tokens[at + 1 :]], True
-
-
-def _without_index_type(tokens: list[Token]) -> list[Token]:
-    """Remove USING BTREE and USING HASH from a CREATE: there is only one kind of index."""
-    if tokens[0].text.upper() != "CREATE":
-        return tokens
-    out: list[Token] = []
-    for token in tokens:
-        if token.text.upper() in ("BTREE", "HASH") and out and out[-1].text.upper() == "USING":
-            out.pop()
-        else:
-            out.append(token)
-    return out
-
-
-def _insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
-    """REPLACE [INTO]   →   INSERT INTO, and whether it was REPLACE."""
-    first = tokens[0]
-    if first.text.upper() != "REPLACE":
-        return tokens, False
-    insert = Token(TokenType.INSERT, "INSERT", first.line, first.col, first.start, first.end)
-    rest = tokens[1:]
-    if rest and rest[0].text.upper() in ("LOW_PRIORITY", "DELAYED"):
-        rest = rest[1:]
-    if rest and rest[0].token_type is not TokenType.INTO:
-        rest = [Token(TokenType.INTO, "INTO", first.line, first.col, first.end, first.end), *rest]
-    return [insert, *rest], True
 
 
 def _number_parameters(nodes: Sequence[exp.Expr]) -> int:

@@ -73,25 +73,44 @@ def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
 
 # ------------------------------------------------------------------ INSERT
 def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Binder:
-    """Translate INSERT [IGNORE], INSERT … ON DUPLICATE KEY UPDATE and REPLACE.  Refuses INSERT … SELECT."""
-    check_parts(node, _INSERT, "INSERT")
-    target = node.this
-    schema = target if isinstance(target, exp.Schema) else None
-    table = table_of(catalog, schema.this if schema is not None else target)
-    columns = _insert_columns(table, schema)
+    """Translate INSERT [IGNORE], INSERT … ON DUPLICATE KEY UPDATE and REPLACE with VALUES or SET."""
+    table, schema, columns = _target(node, catalog)
     values = node.expression
     if not isinstance(values, exp.Values):
-        raise refuse("INSERT … SELECT", node, "read the rows and insert them")
+        raise refuse("this INSERT", node, "write VALUES or a SELECT")
     rows = tuple(_row(t, columns, i) for i, t in enumerate(values.expressions, 1))
     if table.generated:
         columns, rows = without_generated(table, columns, rows)
     if not columns and not schema:
         raise parse_error("INSERT without values")
-    on_duplicate, conflict = _on_duplicate(statement, node), node.args.get("conflict")
-    alias = values.alias_or_name
-    named = schema.this if schema is not None else target
-    assignments = _assigner(table, conflict.expressions if conflict else [], alias, named.meta.get("shown", table.name))
+    on_duplicate, assignments = _duplicates(statement, node, table, values.alias_or_name)
     return _inserter(table.name, columns, rows, on_duplicate, assignments)
+
+
+def insert_without_rows(statement: trees.Statement, node: exp.Insert, catalog: Catalog, values: Sequence[Any]
+                        ) -> tuple[Insert, TableDef]:
+    """The INSERT of rows that are still to be found, and its table.  values: of the parameters."""
+    table, _, columns = _target(node, catalog)
+    on_duplicate, assignments = _duplicates(statement, node, table, "")
+    assigned = assignments(values)
+    return Insert(table.name, columns, (), on_duplicate, assigned, any(uses_clock(e) for _, e in assigned)), table
+
+
+def _target(node: exp.Insert, catalog: Catalog) -> tuple[TableDef, exp.Expr | None, tuple[int, ...]]:
+    """The table of an INSERT, the list of its columns if there is one, and their positions."""
+    check_parts(node, _INSERT, "INSERT")
+    schema = node.this if isinstance(node.this, exp.Schema) else None
+    table = table_of(catalog, schema.this if schema is not None else node.this)
+    return table, schema, _insert_columns(table, schema)
+
+
+def _duplicates(statement: trees.Statement, node: exp.Insert, table: TableDef, alias: str
+                ) -> tuple[str, Callable[[Sequence[Any]], Assignments]]:
+    """What an INSERT does with duplicates.  alias: of the new row."""
+    conflict = node.args.get("conflict")
+    named = node.this.this if isinstance(node.this, exp.Schema) else node.this
+    return _on_duplicate(statement, node), _assigner(table, conflict.expressions if conflict else [], alias,
+                                                     named.meta.get("shown", table.name))
 
 
 def _inserter(name: str, columns: tuple[int, ...], rows: tuple[tuple[Any, ...], ...], on_duplicate: str,
@@ -197,7 +216,7 @@ def _assigner(table: TableDef, nodes: list[exp.Expr], alias: str, shown: str
     alias = alias or "\0new"
 
     def assign(values: Sequence[Any]) -> Assignments:
-        return _assignments(table, marked, _resolver(column, _bound(values), "field list"))
+        return assignments_of(table, marked, _resolver(column, _bound(values), "field list"), column)
 
     fixed = assign(())
     if not any(n.find(exp.Placeholder) for n in marked):
@@ -224,22 +243,32 @@ def _bound(values: Sequence[Any]) -> Callable[[exp.Placeholder], Expr]:
     return lambda p: literal(values[int(p.this)]) if values else NULL
 
 
-def _assignments(table: TableDef, nodes: Sequence[exp.Expr], resolve: Resolver) -> Assignments:
+def no_assignment(node: exp.Expr) -> SqlError:
+    return parse_error(f"an assignment is written column = value, near '{snippet(node)}'")
+
+
+def is_default(node: exp.Expr) -> bool:
+    """Whether the node is the word DEFAULT."""
+    return isinstance(node, exp.Column) and not node.table and node.name.upper() == "DEFAULT"
+
+
+def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[exp.Expr], Expr],
+                   column: Callable[[str, str, str], Expr]) -> Assignments:
+    """The assignments of SET.  value: translates a value; column: finds a column by its name, table and clause."""
     out: list[tuple[int, Expr]] = []
     for n in nodes:
         if not isinstance(n, exp.EQ) or not isinstance(n.this, exp.Column):
-            raise parse_error(f"an assignment is written column = value, near '{snippet(n)}'")
-        target = resolve.column(n.this.name, n.this.table, "field list")
+            raise no_assignment(n)
+        target = column(n.this.name, n.this.table, "field list")
         assert isinstance(target, Col)
-        default = isinstance(n.expression, exp.Column) and not n.expression.table and (
-            n.expression.name.upper() == "DEFAULT")
+        default = is_default(n.expression)
         if table.columns[target.index].generated:
             if not default:
                 raise generated_value(table.columns[target.index].name, table.name)
         elif default:
             out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
-            out.append((target.index, _over_new_row(table, out, resolve(n.expression))))
+            out.append((target.index, _over_new_row(table, out, value(n.expression))))
     return tuple(out)
 
 
@@ -273,19 +302,23 @@ def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.
     return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery)
 
 
+def resolver(table: TableDef, alias: str, values: Sequence[Any]) -> Resolver:
+    """Translates expressions over a row of the table.  values: of the parameters."""
+    return _resolver(_columns_of(table, alias), _bound(values), "field list")
+
+
 def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
-    raise refuse("a subquery in a write", node, "SELECT its values first, and write them: … IN (1, 2, 3)")
+    raise refuse("a subquery in VALUES and ON DUPLICATE KEY UPDATE", node, "write INSERT … SELECT")
 
 
 # ------------------------------------------------------------------ UPDATE and DELETE
 def update(node: exp.Update, catalog: Catalog) -> Binder:
-    check_parts(node, frozenset({"this", "expressions", "where", "order", "limit"}), "UPDATE")
+    check_parts(node, frozenset({"this", "expressions", "where"}), "UPDATE")
     table = table_of(catalog, node.this)
-    _refuse_order(node, "UPDATE")
     column = _columns_of(table, node.this.alias_or_name)
 
     def assignments(values: Sequence[Any]) -> Assignments:
-        return _assignments(table, node.expressions, _resolver(column, _bound(values), "field list"))
+        return assignments_of(table, node.expressions, _resolver(column, _bound(values), "field list"), column)
 
     def resolved(values: Sequence[Any]) -> tuple[Expr | None, ...]:
         return *(e for _, e in assignments(values)), _where(node, column, values)
@@ -300,11 +333,8 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
 
 
 def delete(node: exp.Delete, catalog: Catalog) -> Binder:
-    if node.args.get("tables") or node.args.get("using"):
-        raise refuse("DELETE from several tables", node, "write DELETE FROM table WHERE …")
-    check_parts(node, frozenset({"this", "where", "order", "limit"}), "DELETE")
+    check_parts(node, frozenset({"this", "where"}), "DELETE")
     table = table_of(catalog, node.this)
-    _refuse_order(node, "DELETE")
     column = _columns_of(table, node.this.alias_or_name)
 
     made = Templates(lambda values: (_where(node, column, values),))
@@ -327,11 +357,6 @@ def _once(node: exp.Expr, bind: Binder) -> Binder:
     """Bind once now, so that a prepared statement with unknown names fails when it is prepared."""
     fixed = bind(())
     return bind if node.find(exp.Placeholder) else lambda values: fixed
-
-
-def _refuse_order(node: exp.Expr, what: str) -> None:
-    if node.args.get("order") or node.args.get("limit"):
-        raise refuse(f"{what} with ORDER BY or LIMIT", node, "name the rows in WHERE")
 
 
 def _columns_of(table: TableDef, alias: str) -> Callable[[str, str, str], Expr]:

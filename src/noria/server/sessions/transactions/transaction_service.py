@@ -10,11 +10,11 @@ Keeps true: such a SELECT is exact, or an error that says why it cannot be answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
@@ -34,14 +34,17 @@ from noria.runtime.link.change_queue import WorkerUnavailable
 from noria.runtime.routing.write_routing import Key
 from noria.runtime.transactions.client_transactions import ClientTransactions
 from noria.runtime.transactions.open_transaction import OpenTransaction
+from noria.server.answering import time_zone
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of, looked_up, range_of
 from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
+from noria.server.sessions.transactions.selected_parts import parts_of
 from noria.sql import commands as sql
 
+A = TypeVar("A")
 ALONE_TRIES = 10  # of a write without a transaction, before its client gets error 1213
 FILLS_BESIDE = 4  # views that are filled at the same time for transactions to come
 FILLED_KEYS = 64  # at most, each time
@@ -88,17 +91,34 @@ class TransactionService:
                                 "run it without a transaction, or give a condition on an index")
         select = _keys_of(table, timed.where)
         assert select.view is not None
+        found = await self._latest(transaction, select)
+        at_once = KEYS_AT_ONCE if len(table.primary_key) == 1 else COMPOSITE_KEYS_AT_ONCE
+
+        def parts() -> Iterator[Update | Delete]:
+            for at in range(0, len(found.rows), at_once):
+                some = with_keys(table, table.primary_key, [tuple(row) for row in found.rows[at : at + at_once]])
+                yield timed._replace(where=some if timed.where is None else call("and", some, timed.where))
+
+        return await self._stage_each(transaction, parts(), offset, wait_s, checks)
+
+    async def _latest(self, transaction: OpenTransaction, select: sql.Select) -> ResultSet:
+        """The last commits' rows of a SELECT, which the transaction notes as read."""
+        if select.view is None:
+            raise not_supported("in a transaction, this SELECT", "Spark answers it, and sees the last commits only")
         mark = await self._marked(transaction)
         found = await self._read(transaction, select, select.view, True)
         self.note(transaction, select, mark)
-        before, affected, matched = transaction.mark(), 0, 0
-        at_once = KEYS_AT_ONCE if len(table.primary_key) == 1 else COMPOSITE_KEYS_AT_ONCE
+        return found
+
+    async def _stage_each(self, transaction: OpenTransaction, parts: Iterable[Insert | Update | Delete],
+                          offset: timedelta, wait_s: float, checks: bool) -> WriteResult:
+        """Run the parts of one statement within the transaction: all of them or none."""
+        before, affected, matched, first_id, row_id = transaction.mark(), 0, 0, 0, 0
         try:
-            for at in range(0, len(found.rows), at_once):
-                some = with_keys(table, table.primary_key, [tuple(row) for row in found.rows[at : at + at_once]])
-                part = timed._replace(where=some if timed.where is None else call("and", some, timed.where))
+            for part in parts:
                 result = await self.stage(transaction, part, offset, wait_s, checks)
                 affected, matched = affected + result.affected, matched + result.matched
+                first_id, row_id = first_id or result.last_insert_id, result.row_id or row_id
         except SqlError:
             if transaction.lost is None:
                 await self.coordinator.back_to(transaction, before)
@@ -106,22 +126,32 @@ class TransactionService:
         except BaseException:  # stopped at a moment at which nothing can be undone
             self.coordinator.lose(transaction, interrupted())
             raise
-        return WriteResult(affected, matched=matched)
+        return WriteResult(affected, first_id, matched, row_id=row_id)
 
-    async def write_alone(self, statement: Insert | Update | Delete, offset: timedelta, wait_s: float, owner: int,
-                          in_parts: bool = False) -> tuple[WriteResult, SessionWrites]:
-        """Run a write that concerns FOREIGN KEYs as a transaction of its own; return its result and its commit.  owner:
-        the session's number.  in_parts: as `stage_in_parts` does.
+    async def stage_selected(self, transaction: OpenTransaction, command: sql.SelectedWrite, found: ResultSet | None,
+                             offset: timedelta, wait_s: float, checks: bool) -> tuple[WriteResult, int]:
+        """Run a write of rows that a SELECT finds, within the transaction.  found: the rows, if they are known.  Return
+        also their number."""
+        select = command.select
+        if isinstance(select, sql.LockingSelect):
+            found = await self.lock(transaction, select, wait_s)
+        elif found is None:
+            assert isinstance(select, sql.Select), "the rows of a SELECT without FROM are known"
+            found = await self._latest(transaction, select)
+            found = time_zone.shown(found, offset) if offset else found
+        rows = list(found.rows)
+        parts = parts_of(command, found.fields, rows)
+        return await self._stage_each(transaction, parts, offset, wait_s, checks), len(rows)
+
+    async def alone(self, run: Callable[[OpenTransaction], Awaitable[A]], owner: int) -> tuple[A, SessionWrites]:
+        """Run a statement as a transaction of its own; return its result and its commit.  owner: the session's number.
 
         It is tried again if its transaction is lost with a worker, or to end a deadlock.
         """
         for tries in range(ALONE_TRIES):
             single = self.coordinator.begin(owner=owner)
             try:
-                if in_parts and not isinstance(statement, Insert):
-                    result = await self.stage_in_parts(single, statement, offset, wait_s, True)
-                else:
-                    result = await self.stage(single, statement, offset, wait_s, True)
+                result = await run(single)
                 return result, (await self.coordinator.commit(single)).session_writes
             except SqlError as e:
                 if e.code != LOCK_DEADLOCK.number or tries == ALONE_TRIES - 1:

@@ -9,9 +9,9 @@ session is then outside it.  A SELECT of a transaction never shows rows of its s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from noria.core.errors import NotCommitted, SqlError
 from noria.core.errors.codes import (
@@ -25,8 +25,10 @@ from noria.dataflow.messages.packets import SessionWrites, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import EARLIEST, ResultSet
-from noria.server.sessions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction_service import TransactionService
 from noria.sql import commands as sql
+
+A = TypeVar("A")
 
 
 class SessionTransaction:
@@ -239,11 +241,21 @@ class SessionTransaction:
     async def write_in_parts(self, command: Update | Delete, offset: timedelta) -> WriteResult:
         """As `write` and `write_alone`, for an UPDATE or DELETE that scans a large table."""
         wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
+        return await self._run(lambda t: self._service.stage_in_parts(t, command, offset, wait_s, checks))
+
+    async def write_selected(self, command: sql.SelectedWrite, found: ResultSet | None, offset: timedelta
+                             ) -> tuple[WriteResult, int]:
+        """As `TransactionService.stage_selected`, within the transaction or as one of its own."""
+        wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
+        return await self._run(lambda t: self._service.stage_selected(t, command, found, offset, wait_s, checks))
+
+    async def _run(self, run: Callable[[OpenTransaction], Awaitable[A]]) -> A:
+        """Run a statement within the transaction, or as one of its own."""
         if not self.active:
-            result, self.written = await self._service.write_alone(command, offset, wait_s, self._owner, True)
+            result, self.written = await self._service.alone(run, self._owner)
             return result
         try:
-            return await self._service.stage_in_parts(self._its_parts(), command, offset, wait_s, checks)
+            return await run(self._its_parts())
         except SqlError as e:
             raise self.abandon_on_deadlock(e) from None
 
@@ -253,9 +265,9 @@ class SessionTransaction:
 
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
-        result, self.written = await self._service.write_alone(command, offset,
-                                                         float(self._variables["innodb_lock_wait_timeout"]),
-                                                         self._owner)
+        wait_s = float(self._variables["innodb_lock_wait_timeout"])
+        result, self.written = await self._service.alone(
+            lambda t: self._service.stage(t, command, offset, wait_s, True), self._owner)
         return result
 
     async def select_locking(self, command: sql.LockingSelect) -> ResultSet:
