@@ -8,7 +8,7 @@ of the file; a view is shown as its plan.
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from noria.plan.mir import show
 from noria.plan.view import ViewDef
 from noria.sql.commands import (
     AlterTable,
-    ClockDependent,
     Command,
     CreateTable,
     CreateView,
@@ -32,7 +31,9 @@ from noria.sql.commands import (
     Select,
     SelectedWrite,
     SelectItems,
+    SessionDependent,
 )
+from noria.sql.expressions.clock import SOME_MOMENT
 from sql.catalogs import DictCatalog
 
 SCRIPTS = sorted(Path(__file__).parent.glob("golden/*.txt"))
@@ -49,8 +50,8 @@ def described(command: Command) -> list[str]:
         return [f"view {command.view.name}{kind}", *_view(command.view)]
     if isinstance(command, Explain):
         return ["explain", *described(command.command)]
-    if isinstance(command, ClockDependent):
-        return ["at 2026-01-30 12:00:00", *described(command.at(datetime(2026, 1, 30, 12), timedelta()))]
+    if isinstance(command, SessionDependent):
+        return ["at 2026-01-30 12:00:00", *described(command.at(SOME_MOMENT._replace(utc=datetime(2026, 1, 30, 12))))]
     if isinstance(command, LockingSelect):
         rows = [f"locks {t.table.name}, {'exclusively' if t.exclusive else 'shared'}, {command.how}"
                 for t in command.locked]

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
-from noria.core.expressions.expr import Col, Expr
+from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import call
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
@@ -25,6 +24,7 @@ from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
+from noria.sql.expressions.clock import Moment
 from noria.sql.text.databases import Database
 
 
@@ -191,10 +191,11 @@ class SelectedWrite:
     """A write of rows that a SELECT finds: INSERT … SELECT, or an UPDATE or DELETE that has joins, subqueries, ORDER BY
     or LIMIT.
 
-    `insert`: the INSERT without its rows; None for the others, which have `targets`.
+    `select`: of an INSERT, perhaps a SELECT without FROM for each row.  `insert`: the INSERT without its rows; None for
+    the others, which have `targets`.
     """
 
-    select: Select | SelectItems | LockingSelect
+    select: Select | LockingSelect | tuple[SelectItems, ...]
     insert: Insert | None = None
     targets: tuple[WriteTarget, ...] = ()
 
@@ -246,32 +247,44 @@ class OutputColumn:
 
     `kind` "value" has its value.  Kind "variable" names a system variable (`name` without @@; `scope` "session",
     "global" or "").  Kind "user_variable" names one of the client's.  Kind "function" names a function of the session
-    or the clock (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, NOW, …).
+    (DATABASE, VERSION, USER, CONNECTION_ID, LAST_INSERT_ID, UUID, …).
     Only functions about locks (GET_LOCK, …) have `arguments`.
+    Kind "computed" is an expression of `arguments` and `queries`: `compute` gets their values, in this order.
     """
 
     field: Field
-    kind: Literal["value", "variable", "user_variable", "function"] = "value"
+    kind: Literal["value", "variable", "user_variable", "function", "computed"] = "value"
     name: str = ""
     scope: str = ""
     value: Any = None
     arguments: tuple[OutputColumn, ...] = ()
+    queries: tuple[Subquery, ...] = ()
+    compute: Callable[[Sequence[Any]], Const] | None = None
+
+
+@dataclass(frozen=True)
+class Subquery:
+    """A query within an expression.  `how`: what the expression uses of its answer: the one value, whether it has rows,
+    or the values of its column."""
+
+    select: Select | SelectItems
+    how: Literal["value", "exists", "values"]
 
 
 @dataclass(frozen=True)
 class SelectItems:
-    """SELECT without FROM: one row of these items, or none if `limit` is 0."""
+    """SELECT without FROM: one row of these items, or none if `limit` is 0 or `where` is not true."""
 
     items: tuple[OutputColumn, ...]
     limit: int | None = None
+    where: OutputColumn | None = None
 
 
 @dataclass(frozen=True)
-class ClockDependent:
-    """A SELECT that reads the clock.  `at(utc, offset)` returns the command for a time, in a session whose clock is
-    `offset` ahead of UTC."""
+class SessionDependent:
+    """A statement that reads the clock, or variables or functions of the session.  `at` returns the command."""
 
-    at: Callable[[datetime, timedelta], Command]
+    at: Callable[[Moment], Command]
     fields: tuple[Field, ...]
 
 
@@ -279,7 +292,7 @@ class ClockDependent:
 class Do:
     """DO: a SELECT without FROM whose row nobody wants."""
 
-    command: SelectItems | ClockDependent
+    command: SelectItems | SessionDependent
 
 
 @dataclass(frozen=True)
@@ -389,7 +402,7 @@ class LockTables:
 
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
-           | DropView | Select | LockingSelect | ClockDependent | SelectItems | Do | Information | Explain | Show
+           | DropView | Select | LockingSelect | SessionDependent | SelectItems | Do | Information | Explain | Show
            | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite)
@@ -424,7 +437,7 @@ class PlannedStatement:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | LockingSelect | ClockDependent | Information):
+        if isinstance(self.command, Select | LockingSelect | SessionDependent | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 from noria.core.errors import PlaceholderViewError, SqlError, not_supported, parse_error
 from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
-    ClockDependent,
     Command,
     CreatePlaceholderView,
     CreateView,
@@ -29,12 +27,14 @@ from noria.sql.commands import (
     PlannedStatement,
     Select,
     SelectItems,
+    SessionDependent,
     bound_select,
 )
 from noria.sql.expressions import clock
+from noria.sql.expressions.clock import SOME_MOMENT, Moment
 from noria.sql.query.locking import locking
-from noria.sql.query.plan_select import block_of, select_of
-from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.plan_select import select_of
+from noria.sql.query.relations.context import Catalog
 from noria.sql.statements import (
     alterations,
     definitions,
@@ -43,7 +43,7 @@ from noria.sql.statements import (
     session,
 )
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
-from noria.sql.statements.without_from import select_items
+from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import selected_writes, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
@@ -139,12 +139,12 @@ def _done(tokens: list[Token], text: str, catalog: Catalog) -> PlannedStatement:
     tree = statement.tree
     if not isinstance(tree, exp.Select) or any(value for name, value in tree.args.items() if name != "expressions"):
         raise parse_error("DO takes expressions only, without FROM or other clauses")
-    command, binder = (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree, catalog)
+    command, binder = (_of_session if _reads_session(statement) else _select)(statement, tree, catalog)
     return PlannedStatement(_do(command), statement.parameters, lambda values: _do(binder(values)))
 
 
 def _do(command: Command) -> Command:
-    assert isinstance(command, SelectItems | ClockDependent)
+    assert isinstance(command, SelectItems | SessionDependent)
     return Do(command)
 
 
@@ -182,15 +182,12 @@ def _explained(tokens: list[Token]) -> list[Token]:
 def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
     tree = statement.tree
     if isinstance(tree, _SELECTS):
-        return (_timed if clock.reads_clock(statement.nodes) else _select)(statement, tree.unnest(), catalog)
-    if selected_writes.needs_select(tree):
-        return selected_writes.translate(statement, catalog)
-    if isinstance(tree, exp.Insert):
-        return _write(writes.insert(statement, tree, catalog), statement)
-    if isinstance(tree, exp.Update):
-        return _write(writes.update(tree, catalog), statement)
-    if isinstance(tree, exp.Delete):
-        return _write(writes.delete(tree, catalog), statement)
+        return (_of_session if _reads_session(statement) else _select)(statement, tree.unnest(), catalog)
+    if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
+        selected = selected_writes.needs_select(tree)
+        if clock.reads_session(statement.nodes) or (selected and clock.reads_clock(statement.nodes)):
+            return _of_session(statement, tree, catalog)
+        return _writing(statement, tree, catalog)
     if isinstance(tree, exp.TruncateTable):
         return _fixed(writes.truncate(tree, catalog))
     if isinstance(tree, exp.Alter):
@@ -226,45 +223,61 @@ def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
     return binder([None] * statement.parameters), binder
 
 
-def _timed(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
-    """The command of a SELECT that reads the clock: each execution plans it for its own time."""
-    def planned(utc: datetime, offset: timedelta) -> tuple[Command, Binder, list[Any]]:
-        now, more = clock.at(tree, statement.parameters, utc, offset)
-        command, binder = _select(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
+def _writing(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    """The command of an INSERT, UPDATE or DELETE."""
+    if selected_writes.needs_select(tree):
+        return selected_writes.translate(statement, tree, catalog)
+    if isinstance(tree, exp.Insert):
+        return _write(writes.insert(statement, tree, catalog), statement)
+    if isinstance(tree, exp.Update):
+        return _write(writes.update(tree, catalog), statement)
+    assert isinstance(tree, exp.Delete)
+    return _write(writes.delete(tree, catalog), statement)
+
+
+def _reads_session(statement: Statement) -> bool:
+    """Whether each execution plans the SELECT anew, with values of its session."""
+    if clock.reads_clock(statement.nodes):
+        return True
+    return clock.reads_session(statement.nodes) and not _is_items(statement, statement.tree.unnest())
+
+
+def _is_items(statement: Statement, tree: exp.Expr) -> bool:
+    """Whether the statement is a SELECT without FROM and without subqueries, which reads its session by itself."""
+    return isinstance(tree, exp.Select) and from_nothing(tree) and not any(
+        isinstance(n, exp.Query) and n is not tree for n in statement.nodes)
+
+
+def _of_session(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    """The command of a statement that reads the clock or its session: each execution plans it with their values."""
+    plan = _select if isinstance(tree, _SELECTS) else _writing
+    session = not _is_items(statement, tree)
+
+    def planned(moment: Moment) -> tuple[Command, Binder, list[Any]]:
+        now, more = clock.at(tree, statement.parameters, moment, session)
+        command, binder = plan(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
         return command, binder, more
 
     def bound(values: Sequence[Any]) -> Command:
-        def at(utc: datetime, offset: timedelta) -> Command:
-            _, binder, more = planned(utc, offset)
+        def at(moment: Moment) -> Command:
+            _, binder, more = planned(moment)
             return binder([*values, *more])
 
-        return ClockDependent(at, fields)
+        return SessionDependent(at, fields)
 
-    first = planned(_SOME_TIME, timedelta())[0]
+    first = planned(SOME_MOMENT)[0]
     fields = PlannedStatement(first, 0, lambda values: first).fields
     return bound([None] * statement.parameters), bound
-
-
-_SOME_TIME = datetime(2000, 1, 1)
-
-
-def _from_nothing(tree: exp.Select) -> bool:
-    """Whether the SELECT has no FROM.  FROM DUAL counts as none and is removed."""
-    source = tree.args.get("from_")
-    if source is not None and not tree.args.get("joins") and isinstance(source.this, exp.Table):
-        name = source.this.this
-        if isinstance(name, exp.Identifier) and not name.quoted and name.name.lower() == "dual":
-            tree.set("from_", None)
-    return tree.args.get("from_") is None
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Select) and tree.args.get("locks"):
         return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
-    if isinstance(tree, exp.Select) and _from_nothing(tree):
-        unbound = [None] * statement.parameters
-        return (select_items(Context(catalog, block_of, "batch", unbound), tree),
-                lambda values: select_items(Context(catalog, block_of, "batch", values), tree))
+    if isinstance(tree, exp.Select) and from_nothing(tree):
+        def items(values: Sequence[Any]) -> SelectItems:
+            return items_of(statement, tree, catalog, values)
+
+        return items([None] * statement.parameters), items
     try:
         select = select_of(statement, tree, catalog)
     except PlaceholderViewError as e:

@@ -12,7 +12,8 @@ from noria.core.errors import SqlError
 from noria.core.expressions.functions import uses_clock
 from noria.core.statements import Insert, Update
 from noria.server.answering.clock import timed
-from noria.sql.commands import ClockDependent
+from noria.sql.commands import SessionDependent
+from noria.sql.expressions.clock import SOME_MOMENT
 from noria.sql.parse import parse
 from sql.catalogs import DictCatalog
 
@@ -57,8 +58,8 @@ def test_on_update_comes_with_every_change() -> None:
 
 def test_a_select_has_the_time_as_a_parameter() -> None:
     (timed_select,) = parse("SELECT v FROM t WHERE c > NOW() - INTERVAL 1 HOUR AND d = CURDATE()", CATALOG)
-    assert isinstance(timed_select, ClockDependent) and [f.name for f in timed_select.fields] == ["v"]
-    first, second = (timed_select.at(NOW + timedelta(seconds=n), timedelta()) for n in (0, 5))
+    assert isinstance(timed_select, SessionDependent) and [f.name for f in timed_select.fields] == ["v"]
+    first, second = (timed_select.at(SOME_MOMENT._replace(utc=NOW + timedelta(seconds=n))) for n in (0, 5))
     assert first.view.plan == second.view.plan and first != second
 
 

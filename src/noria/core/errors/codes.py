@@ -89,6 +89,7 @@ BINLOG_PURGED = Code(1236, "HY000")  # changes that a feed no longer stores
 INCORRECT_GLOBAL_LOCAL_VAR = Code(1238, "HY000")  # a read-only variable
 WRONG_FK_DEF = Code(1239, "42000")  # a FOREIGN KEY with another number of columns than its parent
 OPERAND_COLUMNS = Code(1241, "21000")  # a wrong number of columns in an operand
+SUBQUERY_NO_1_ROW = Code(1242, "21000")  # several rows where a subquery stands for one value
 UNKNOWN_STMT_HANDLER = Code(1243, "HY000")  # unknown prepared statement
 DERIVED_MUST_HAVE_ALIAS = Code(1248, "42000")  # a derived table needs an alias
 NOT_SUPPORTED_AUTH_MODE = Code(1251, "08004")  # the client's way to log in is not supported

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -36,12 +36,17 @@ class SessionContext(Protocol):
     database: str
     namespace: str
     variables: dict[str, Any]
+    user_variables: dict[str, Any]
     warnings: Sequence[Warning_]
     last_insert_id: int
     row_count: int
     offset: timedelta
     unseen: SessionWrites
     text: str
+
+    @property
+    def server_variables(self) -> Mapping[str, Any]:
+        """The variables that all sessions share."""
 
     def set_status(self) -> None:
         """Compute the status bits of replies, after a change of the transaction."""

@@ -127,9 +127,9 @@ class LockedTables:
         self._running.set_state("")
 
     @staticmethod
-    def _read(command: sql.Select | sql.LockingSelect | sql.SelectItems) -> Collection[str]:
-        if isinstance(command, sql.SelectItems):
-            return ()
+    def _read(command: sql.Select | sql.LockingSelect | tuple[sql.SelectItems, ...]) -> Collection[str]:
+        if isinstance(command, tuple):
+            return ()  # its queries are admitted one by one
         command = command.select if isinstance(command, sql.LockingSelect) else command
         if command.view is not None:
             return tables_of(command.view.plan)

@@ -29,7 +29,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
-from noria.core.types import Field
+from noria.core.types import TEXT, Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
@@ -66,6 +66,7 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES, changes, most_errors
 from noria.sql import commands as sql
+from noria.sql.expressions.clock import Moment
 from noria.sql.text.databases import Names, namespace_of
 from noria.sql.text.shape import split
 
@@ -347,7 +348,7 @@ class Session:
 
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
-        outcome = await self._outcome(self._now(command) if isinstance(command, sql.ClockDependent) else command)
+        outcome = await self._outcome(self._now(command) if isinstance(command, sql.SessionDependent) else command)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
             self.warnings = () if isinstance(outcome, Encoded | Streamed | FailedStatement) else outcome.warnings
         return outcome
@@ -367,7 +368,7 @@ class Session:
             return await self._select_items(command)
         if isinstance(command, sql.Do):
             inner = command.command
-            await self._outcome(self._now(inner) if isinstance(inner, sql.ClockDependent) else inner)
+            await self._outcome(self._now(inner) if isinstance(inner, sql.SessionDependent) else inner)
             return Ok()
         if isinstance(command, sql.Information):
             return await session_reads.limited(self,
@@ -378,7 +379,7 @@ class Session:
         if isinstance(command, sql.Show):
             return await self._show(command)
         if isinstance(command, sql.Explain):
-            if isinstance(command.command, sql.ClockDependent):
+            if isinstance(command.command, sql.SessionDependent):
                 command = replace(command, command=self._now(command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
@@ -392,9 +393,12 @@ class Session:
             await self.commit()
         return Ok(warnings=warnings)
 
-    def _now(self, command: sql.ClockDependent) -> sql.Command:
-        """Return the SELECT with the current time in place of its clock functions."""
-        return command.at(datetime.now(UTC).replace(tzinfo=None), self.offset)
+    def _now(self, command: sql.SessionDependent) -> sql.Command:
+        """Return the statement with values in place of what it reads of the clock and the session."""
+        return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), self.offset, self._value))
+
+    def _value(self, kind: Any, name: str, scope: str) -> Any:
+        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), self)
 
     async def _select_items(self, command: sql.SelectItems) -> ResultSet:
         """Answer a SELECT without FROM.  GET_LOCK waits as long as it says, unless the client has set another limit."""
@@ -402,6 +406,7 @@ class Session:
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
         if limit and limit != VARIABLES["max_execution_time"]:
             self.running.limit(limit)
+        command = await session_reads.computed(self, command)
         return inspection.select_items(await self._user_locks.evaluated(command, self, self._set_state), self)
 
     async def _show(self, command: sql.Show) -> ResultSet:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from noria.core.errors import definition_changed
+from noria.core.errors import SqlError, definition_changed
+from noria.core.errors.codes import SUBQUERY_NO_1_ROW
 from noria.core.limits import VIEW_BINDS
 from noria.plan.view import ViewDef
 from noria.server.answering import time_zone
@@ -20,6 +21,7 @@ from noria.server.answering.first_state_progress import how_far
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.context import SessionContext
+from noria.server.sessions.inspect import inspection
 from noria.server.sessions.running import hinted_ms
 from noria.sql import commands as sql
 
@@ -88,6 +90,37 @@ async def select(session: SessionContext, command: sql.Select) -> ResultSet:
     return time_zone.shown(in_utc, session.offset)
 
 
+async def computed(session: SessionContext, command: sql.SelectItems) -> sql.SelectItems:
+    """Replace the expressions of a SELECT without FROM by their values."""
+    where, limit = command.where, command.limit
+    if where is not None and limit != 0 and not (await _computed(session, where)).value:
+        limit = 0
+    if limit == 0:
+        return sql.SelectItems(tuple(sql.OutputColumn(i.field) for i in command.items), 0)
+    items = [await _computed(session, i) if i.kind == "computed" else i for i in command.items]
+    return sql.SelectItems(tuple(items), limit)
+
+
+async def _computed(session: SessionContext, item: sql.OutputColumn) -> sql.OutputColumn:
+    """The item with its value.  Raises SqlError 1242 if a query has several rows where one value is needed."""
+    assert item.compute is not None
+    values: list[Any] = list(inspection.select_items(sql.SelectItems(item.arguments), session).rows[0])
+    for query in item.queries:
+        rows = (await _answered(session, query.select)).rows
+        if query.how == "value" and len(rows) > 1:
+            raise SqlError(*SUBQUERY_NO_1_ROW, "Subquery returns more than 1 row")
+        values.append(bool(rows) if query.how == "exists" else [row[0] for row in rows] if query.how == "values" else
+                      rows[0][0] if rows else None)
+    found = item.compute(values)
+    return sql.OutputColumn(replace(item.field, type=found.type), value=found.value)
+
+
+async def _answered(session: SessionContext, command: sql.Select | sql.SelectItems) -> ResultSet:
+    if isinstance(command, sql.Select):
+        return await select(session, command)
+    return inspection.select_items(await computed(session, command), session)
+
+
 async def select_locking(session: SessionContext, command: sql.LockingSelect) -> ResultSet:
     """Answer SELECT … FOR UPDATE or FOR SHARE in the session's time zone."""
     await session.locked.admit_locking(command, session.transaction, session.variables)
@@ -125,4 +158,5 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     raise definition_changed()
 
 
-__all__ = ["in_time", "limited", "select", "select_after_own_writes", "select_locking", "wait_for_own_writes", "within"]
+__all__ = ["computed", "in_time", "limited", "select", "select_after_own_writes", "select_locking",
+           "wait_for_own_writes", "within"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,13 +38,13 @@ async def run(session: SessionContext, command: Insert | Update | Delete) -> Out
 
 
 async def run_selected(session: SessionContext, command: sql.SelectedWrite, items: Items) -> Outcome:
-    """Run a write of rows that a SELECT finds.  items: answers a SELECT without FROM."""
+    """Run a write of rows that a SELECT finds.  items: answers SELECTs without FROM."""
     await session.locked.admit_write(command, session.transaction, session.variables)
     for table in command.tables:
         _check_write(session, table)
     select, found = command.select, None
-    if isinstance(select, sql.SelectItems):
-        found = await items(select)
+    if isinstance(select, tuple):
+        found = _together([await items(row) for row in select])
     elif isinstance(select, sql.Select) and not session.transaction.active:
         found = await session_reads.select(session, select)
     else:
@@ -58,6 +59,10 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     table = command.tables[0]
     return _applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
+
+
+def _together(results: Sequence[ResultSet]) -> ResultSet:
+    return replace(results[0], rows=[row for r in results for row in r.rows])
 
 
 async def _rewrite(session: SessionContext, command: Update | Delete) -> asyncio.Future[Any] | None:

@@ -6,7 +6,9 @@ function or variable is rejected.
 
 from __future__ import annotations
 
+import random
 import re
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -61,7 +63,7 @@ def texts(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> ResultSet:
 
 # ---------------------------------------------------------------- SELECT without FROM
 def select_items(command: SelectItems, about: SessionFacts) -> ResultSet:
-    row = tuple(_item(i, about) for i in command.items)
+    row = tuple(value_of(i, about) for i in command.items)
     fields = [Field(i.field.name, _fitting(i.field, v).type) for i, v in zip(command.items, row, strict=True)]
     return ResultSet(fields, [] if command.limit == 0 else [row])
 
@@ -75,7 +77,8 @@ def _fitting(field: Field, value: Any) -> Field:
     return field
 
 
-def _item(item: OutputColumn, about: SessionFacts) -> Any:
+def value_of(item: OutputColumn, about: SessionFacts) -> Any:
+    """The value of a constant, a variable or a function of the session."""
     if item.kind == "value":
         return item.value
     if item.kind == "user_variable":
@@ -110,6 +113,9 @@ _FUNCTIONS: dict[str, Callable[[SessionFacts], Any]] = {
     "CONNECTION_ID": lambda a: a.connection_id,
     "LAST_INSERT_ID": lambda a: a.last_insert_id,
     "ROW_COUNT": lambda a: a.row_count,
+    "UUID": lambda a: str(uuid.uuid1()),
+    "UUID_SHORT": lambda a: uuid.uuid4().int >> 66,
+    "RAND": lambda a: random.random(),
 }
 
 

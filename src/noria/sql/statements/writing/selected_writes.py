@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -34,7 +32,6 @@ from noria.core.expressions.expr import Col, Expr
 from noria.core.statements import NEW
 from noria.core.types import TableDef
 from noria.sql.commands import (
-    ClockDependent,
     Command,
     LockingSelect,
     Select,
@@ -43,13 +40,12 @@ from noria.sql.commands import (
     WriteTarget,
     bound_select,
 )
-from noria.sql.expressions import clock
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.locking import locking
-from noria.sql.query.plan_select import block_of, select_of
-from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.plan_select import select_of
+from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.keys import column_position
-from noria.sql.statements.without_from import select_items
+from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import writes
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, check_parts, is_subquery
@@ -64,7 +60,7 @@ _DELETE = frozenset({"this", "tables", "using", "where", "order", "limit", "with
 def needs_select(tree: exp.Expr) -> bool:
     """Whether the write's rows are found by a SELECT."""
     if isinstance(tree, exp.Insert):
-        return isinstance(tree.expression, exp.Query)
+        return isinstance(tree.expression, exp.Query) or has(tree.expression, exp.Query, exp.Exists, exp.Uuid, exp.Rand)
     if not isinstance(tree, exp.Update | exp.Delete):
         return False
     args = tree.args
@@ -74,17 +70,9 @@ def needs_select(tree: exp.Expr) -> bool:
     return any(has(part, exp.Query) for part in (args.get("where"), *(args.get("expressions") or ())) if part)
 
 
-def translate(statement: Statement, catalog: Catalog) -> tuple[Command, Binder]:
+def translate(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     """The command with NULL for each parameter, and the binder.  Raises SqlError, also for unknown names."""
-    tree, nulls = statement.tree, [None] * statement.parameters
-    if clock.reads_clock(statement.nodes):
-        def at(values: Sequence[Any], utc: datetime, offset: timedelta) -> Command:
-            now, more = clock.at(tree, statement.parameters, utc, offset)
-            return _Write(statement, now, catalog, [*values, *more]).command()
-
-        at(nulls, datetime(2000, 1, 1), timedelta())
-        return ClockDependent(partial(at, nulls), ()), lambda values: ClockDependent(partial(at, values), ())
-    first = tree
+    first, nulls = tree, [None] * statement.parameters
     if (limit := tree.args.get("limit")) is not None and has(limit, exp.Placeholder):
         first = tree.copy()
         first.set("limit", None)  # NULL is no number of rows
@@ -121,10 +109,14 @@ class _Write:
     def _insert(self, node: exp.Insert) -> SelectedWrite:
         head, table = writes.insert_without_rows(self._statement, node, self._catalog, self._values)
         query = node.expression.unnest()
-        if isinstance(query, exp.Select) and query.args.get("from_") is None:
-            items = select_items(Context(self._catalog, block_of, "batch", self._values), query)
-            select: Select | SelectItems = items
-            count = len(items.items)
+        select: Select | tuple[SelectItems, ...]
+        if isinstance(query, exp.Values):
+            kept, trees = _rows(query, len(head.columns))
+            head, count = head._replace(columns=tuple(head.columns[n] for n in kept)), len(kept)
+            select = tuple(items_of(self._statement, t, self._catalog, self._values) for t in trees)
+        elif isinstance(query, exp.Select) and from_nothing(query):
+            items = items_of(self._statement, query, self._catalog, self._values)
+            select, count = (items,), len(items.items)
         else:
             select = self._planned(query)
             count = len(select.fields)
@@ -261,6 +253,19 @@ class _Write:
         found, _ = locking(tree, self._catalog, lambda bare: ((select := self._planned(bare)), lambda values: select))
         assert isinstance(found, LockingSelect), "it names tables to lock"
         return found
+
+
+def _rows(values: exp.Values, columns: int) -> tuple[list[int], list[exp.Select]]:
+    """A SELECT without FROM for each row of VALUES, and the places of its columns: those that are DEFAULT in all rows
+    are left out."""
+    rows = [t.expressions if isinstance(t, exp.Tuple) else [t] for t in values.expressions]
+    for number, row in enumerate(rows, 1):
+        if len(row) != columns:
+            raise wrong_value_count(number)
+    kept = [n for n in range(columns) if not all(writes.is_default(row[n]) for row in rows)]
+    if any(writes.is_default(row[n]) for row in rows for n in kept):
+        raise refuse("DEFAULT in some rows beside a subquery or UUID()", values, "insert these rows by themselves")
+    return kept, [exp.Select(expressions=[row[n] for n in kept]) for row in rows]
 
 
 def _column(table: TableDef, name: str, clause: str) -> Expr:

@@ -164,8 +164,7 @@ def _value(node: exp.Expr) -> Any:
         return literal_value(node)
     if isinstance(node, exp.Placeholder):
         return _Param(int(node.this))
-    if (isinstance(node, exp.Var) or (isinstance(node, exp.Column) and not node.table)) \
-            and node.name.upper() == "DEFAULT":
+    if is_default(node):
         return DEFAULT
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
         return -literal_value(node.this)
@@ -249,7 +248,8 @@ def no_assignment(node: exp.Expr) -> SqlError:
 
 def is_default(node: exp.Expr) -> bool:
     """Whether the node is the word DEFAULT."""
-    return isinstance(node, exp.Column) and not node.table and node.name.upper() == "DEFAULT"
+    return (isinstance(node, exp.Var) or (isinstance(node, exp.Column) and not node.table)) and (
+        node.name.upper() == "DEFAULT")
 
 
 def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[exp.Expr], Expr],
