@@ -21,6 +21,7 @@ from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
+from noria.sql.query.parameterised_views import with_values
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.from_clause import names_of
 from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
@@ -94,8 +95,12 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
     `values`: the parameters' values.  With them, a parameter that no lookup can use is a constant of the view.
     """
+    tree, shown = with_values(tree, catalog)
     try:
-        return _adhoc(statement, tree, catalog, values=values)
+        found = _adhoc(statement, tree, catalog, values=values)
+        if shown is None or found.view is None:
+            return found
+        return replace(found, view=replace(found.view, visible=shown), columns=found.columns[:shown])
     except NotMaintained as reason:
         return Select(None, batch=batch_of(tree, Context(catalog, block_of, "batch", values), reason.message))
 

@@ -213,10 +213,11 @@ def unreadable(view: ViewDef) -> str | None:
     """Why a view cannot be read in FROM and what to do instead; None if it can."""
     top = isinstance(view.plan, TopK) and view.limit is not None
     ends = view.limit is not None or view.offset or (view.asks is not None and (view.asks.limit or view.asks.offset))
+    alone = "select from it alone, with a value for each parameter"
     if ends and not top:
-        return "it has a LIMIT, which applies to each lookup; select from what it selects from"
+        return f"it has a LIMIT, which applies to each lookup; {alone}, or from what it selects from"
     if view.empty_row is not None or (view.after is not None and filter_of(view.after) is None):
-        return "it aggregates for each parameter; give it a GROUP BY"
+        return f"it aggregates for each parameter; {alone}, or give it a GROUP BY"
     return None
 
 
