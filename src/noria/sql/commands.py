@@ -174,6 +174,14 @@ class LockingSelect:
 
 
 @dataclass(frozen=True)
+class CreateTableAs:
+    """CREATE TABLE … AS SELECT: the table, and the INSERT of the SELECT's rows into it."""
+
+    create: CreateTable
+    fill: SelectedWrite
+
+
+@dataclass(frozen=True)
 class WriteTarget:
     """A table whose rows a SELECT has found.  `at`: the place of its primary key among the found columns.
 
@@ -405,7 +413,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | DropView | Select | LockingSelect | SessionDependent | SelectItems | Do | Information | Explain | Show
            | SetVariable | Use
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
-           | Insert | Update | Delete | SelectedWrite)
+           | Insert | Update | Delete | SelectedWrite | CreateTableAs)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

@@ -41,6 +41,7 @@ from noria.sql.statements import (
     information,
     placeholder_views,
     session,
+    table_copies,
 )
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import from_nothing, items_of
@@ -196,6 +197,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
         return _fixed(alterations.create_index(tree, catalog))
     if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
         return _fixed(alterations.drop_index(tree, catalog))
+    if isinstance(tree, exp.Create) and table_copies.is_copy(tree):
+        return _fixed(table_copies.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Create):
         return _fixed(definitions.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Drop):

@@ -6,6 +6,7 @@ changed or locked, and its reply is sent when all front ends on this host have t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -14,15 +15,19 @@ from noria.control.catalog.origin import made_by
 from noria.control.ddl.change import ChangeResult
 from noria.dataflow.transactions.wait_graph import Weight
 from noria.server.answering import time_zone
-from noria.server.outcomes import Ok
+from noria.server.outcomes import Ok, Outcome
+from noria.server.sessions import writes
 from noria.server.sessions.context import SessionContext
 from noria.sql import commands as sql
 from noria.sql.query.relations.view_warnings import warnings_of
 from noria.sql.text.databases import NOWHERE, namespace_of
 
 
-async def run(session: SessionContext, command: sql.Command) -> Ok:
-    """Commit, wait for other transactions and locks, change the program, and wait for the front ends."""
+async def run(session: SessionContext, command: sql.Command, items: writes.Items) -> Outcome:
+    """Commit, wait for other transactions and locks, change the program, and wait for the front ends.  items: answers
+    SELECTs without FROM."""
+    if isinstance(command, sql.CreateTableAs):
+        return await _run_filled(session, command, items)
     if isinstance(command, sql.Truncate):
         session.transaction.check_write()
     if session.offset and isinstance(command, sql.AlterTable):
@@ -41,6 +46,20 @@ async def run(session: SessionContext, command: sql.Command) -> Ok:
         session.database, session.namespace = "", NOWHERE
     unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
     return Ok(change.affected, warnings=(*change.warnings, *unreadable))
+
+
+async def _run_filled(session: SessionContext, command: sql.CreateTableAs, items: writes.Items) -> Outcome:
+    """Create a table and insert the rows of a SELECT.  If that fails, there is no table."""
+    create = command.create
+    there = session.executor.program.table(create.table.name) is not None
+    made = await run(session, create, items)
+    if there:  # IF NOT EXISTS
+        return made
+    try:
+        return await writes.run_selected(session, command.fill, items)
+    except BaseException:
+        await asyncio.shield(_defined(session, sql.DropTable((create.table.name,), True)))
+        raise
 
 
 async def _defined(session: SessionContext, command: sql.Command) -> ChangeResult:

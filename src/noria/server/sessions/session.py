@@ -72,8 +72,9 @@ from noria.sql.text.shape import split
 
 A = TypeVar("A")
 _WRITES = (Insert, Update, Delete)
-_DEFINITIONS = (sql.CreateTable, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable, sql.CreateView,
-                sql.CreatePlaceholderView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase, sql.DropDatabase)
+_DEFINITIONS = (sql.CreateTable, sql.CreateTableAs, sql.AlterTable, sql.RenameTables, sql.Truncate, sql.DropTable,
+                sql.CreateView, sql.CreatePlaceholderView, sql.DropView, sql.CreateDatabase, sql.AlterDatabase,
+                sql.DropDatabase)
 
 
 class Session:
@@ -363,7 +364,7 @@ class Session:
         if isinstance(command, sql.SelectedWrite):
             return await writes.run_selected(self, command, self._select_items)
         if isinstance(command, _DEFINITIONS):
-            return await definitions.run(self, command)
+            return await definitions.run(self, command, self._select_items)
         if isinstance(command, sql.SelectItems):
             return await self._select_items(command)
         if isinstance(command, sql.Do):

@@ -16,15 +16,15 @@ from noria.sql.statements.defaults import KINDS
 
 # ------------------------------------------------------------------ one table
 def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str = "",
-               called: Callable[[str], str] = quote_identifier) -> str:
+               called: Callable[[str], str] = quote_identifier, check_names: bool = True) -> str:
     """The CREATE TABLE of the table.  `first_id`: the next number of AUTO_INCREMENT.  `name`: how to write its name.
-    `called`: how to write the name of a table that it refers to."""
+    `called`: how to write the name of a table that it refers to.  `check_names`: write the names of CHECKs."""
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
     lines += [f"  {index_text(table, i)}" for i in table.indexes]
     lines += [f"  {foreign_key_text(table, k, called)}" for k in table.foreign_keys]
-    lines += [f"  {check_text(c)}" for c in table.checks]
+    lines += [f"  {check_text(c, check_names)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
     return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
 
@@ -35,9 +35,9 @@ def index_text(table: TableDef, index: IndexDef) -> str:
     return f"{unique}KEY {quote_identifier(index.name)} ({', '.join(parts)})"
 
 
-def check_text(check: Check) -> str:
+def check_text(check: Check, named: bool = True) -> str:
     off = "" if check.enforced else " /*!80016 NOT ENFORCED */"
-    return f"CONSTRAINT {quote_identifier(check.name)} CHECK ({check.text}){off}"
+    return f"{f'CONSTRAINT {quote_identifier(check.name)} ' if named else ''}CHECK ({check.text}){off}"
 
 
 def foreign_key_text(table: TableDef, key: ForeignKey, called: Callable[[str], str] = quote_identifier) -> str:

@@ -61,7 +61,7 @@ _CHARSETS = {"utf8", "utf8mb3", "utf8mb4", "latin1", "ascii", "binary"}
 
 def create(statement: Statement, tree: exp.Create, catalog: Catalog, names: Names) -> Command:
     if tree.kind == "TABLE":
-        return _create_table(statement, tree, names)
+        return create_table(statement, tree, names)
     if tree.kind == "VIEW":
         return _create_view(statement, tree, catalog)
     raise refuse(f"CREATE {tree.kind}", tree)
@@ -94,7 +94,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
     name = check_name((tree.this.this if isinstance(tree.this, exp.Schema) else tree.this).name)
     placeholder = CreatePlaceholderView(name, statement.text, bool(tree.args.get("replace")))
     if has_no_from(query) and not (options or statement.internal or statement.parameters):
-        _check_names([i.field.name for i in items_of(query, names)])
+        check_names([i.field.name for i in items_of(query, names)])
         return placeholder
     body = statement
     if names:
@@ -106,7 +106,7 @@ def _create_view(statement: Statement, tree: exp.Create, catalog: Catalog) -> Co
         if statement.feed:
             raise
         return placeholder
-    _check_names([f.name for f in view.fields])
+    check_names([f.name for f in view.fields])
     return CreateView(view, bool(tree.args.get("replace")), statement.text, bool(options))
 
 
@@ -133,7 +133,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _check_names(names: list[str]) -> None:
+def check_names(names: list[str]) -> None:
     if len(names) > MAX_COLUMNS:
         raise too_many_columns(MAX_COLUMNS)
     refuse_repeated_columns(names)
@@ -157,10 +157,10 @@ class _Draft:
         self.primary_key = columns
 
 
-def _create_table(statement: Statement, tree: exp.Create, names: Names) -> Command:
+def create_table(statement: Statement, tree: exp.Create, names: Names) -> CreateTable:
     check_parts(tree, _CREATE, "CREATE TABLE")
-    if tree.expression is not None or not isinstance(tree.this, exp.Schema):
-        raise refuse("CREATE TABLE … LIKE and … AS SELECT", tree, "write the columns out")
+    if not isinstance(tree.this, exp.Schema):
+        raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     name = check_name(tree.this.this.name)
     draft = _Draft(name, collation=collation(names.collation_of(name)))
     _options(draft, tree.args.get("properties"))
@@ -414,7 +414,7 @@ _PARTS: dict[type, Callable[[_Draft, exp.Expr], None]] = {
 
 
 def _finished(draft: _Draft) -> TableDef:
-    _check_names([c.name for c in draft.columns])
+    check_names([c.name for c in draft.columns])
     if not draft.columns:
         raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     key = key_positions(draft.columns, draft.primary_key or [])
