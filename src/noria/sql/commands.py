@@ -344,6 +344,28 @@ class SetVariable:
 
 
 @dataclass(frozen=True)
+class PrepareText:
+    """PREPARE name FROM a text, or FROM @variable."""
+
+    name: str
+    text: str | None
+    variable: str = ""
+
+
+@dataclass(frozen=True)
+class ExecutePrepared:
+    """EXECUTE name USING variables."""
+
+    name: str
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DeallocatePrepared:
+    name: str
+
+
+@dataclass(frozen=True)
 class Use:
     database: str
 
@@ -411,7 +433,7 @@ class LockTables:
 
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
            | DropView | Select | LockingSelect | SessionDependent | SelectItems | Do | Information | Explain | Show
-           | SetVariable | Use
+           | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite | CreateTableAs)
 

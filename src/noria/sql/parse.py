@@ -41,11 +41,10 @@ from noria.sql.statements import (
     information,
     placeholder_views,
     session,
-    table_copies,
 )
 from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import from_nothing, items_of
-from noria.sql.statements.writing import selected_writes, writes
+from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
 from noria.sql.text.shape import split

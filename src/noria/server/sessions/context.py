@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.executor import Executor
-from noria.server.outcomes import Client, Warning_
+from noria.server.logins import LoginGuard
+from noria.server.outcomes import Client, Outcome, Warning_
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import RunningStatement
 from noria.server.sessions.transactions.transaction import SessionTransaction
@@ -21,7 +22,7 @@ class SessionContext(Protocol):
 
     offset: how far the session's clock is ahead of UTC.  unseen: its writes whose effects some worker may lack.
 
-    text: the text of the last statement, for the program's history.
+    text: the text of the last statement, for the program's history.  prepared_texts: of PREPARE, by name.
     """
 
     executor: Executor
@@ -43,6 +44,8 @@ class SessionContext(Protocol):
     offset: timedelta
     unseen: SessionWrites
     text: str
+    guard: LoginGuard
+    prepared_texts: dict[str, str]
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -50,6 +53,12 @@ class SessionContext(Protocol):
 
     def set_status(self) -> None:
         """Compute the status bits of replies, after a change of the transaction."""
+
+    def use(self, database: str) -> None:
+        """Make it the session's database."""
+
+    async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
+        """Run a prepared statement's text with the values of its parameters."""
 
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS."""

@@ -20,11 +20,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from noria.core.errors import SqlError, definition_changed, is_redefined, not_supported, unknown_table
+from noria.core.errors import SqlError, definition_changed, is_redefined
 from noria.core.errors.codes import (
-    NOT_SUPPORTED_YET,
     PARSE_ERROR,
-    TRUNCATED_WRONG_VALUE,
     UNKNOWN_ERROR,
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
@@ -33,7 +31,6 @@ from noria.core.types import TEXT, Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
-from noria.server.answering import time_zone
 from noria.server.answering.executor import Executor
 from noria.server.answering.statements import CachedStatement
 from noria.server.logins import LoginGuard
@@ -56,7 +53,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import definitions, session_reads, writes
+from noria.server.sessions import definitions, own_statements, session_reads, writes
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -64,7 +61,7 @@ from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
 from noria.server.sessions.transactions.transaction import SessionTransaction
 from noria.server.sessions.transactions.transaction_service import TransactionService
 from noria.server.sessions.user_locks import UserLocks
-from noria.server.sessions.variables import VARIABLES, changes, most_errors
+from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
 from noria.sql.expressions.clock import Moment
 from noria.sql.text.databases import Names, namespace_of
@@ -83,7 +80,7 @@ class Session:
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
                  guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks):
-        self._guard, self.transactions, self._user_locks = guard, transactions, user_locks
+        self.guard, self.transactions, self._user_locks = guard, transactions, user_locks
         self.executor, self._processes, self._explainer, self.client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
         self._enter(client.database)
@@ -105,6 +102,7 @@ class Session:
     def _begin_anew(self) -> None:
         self.variables: dict[str, Any] = dict(VARIABLES)
         self.user_variables: dict[str, Any] = {}
+        self.prepared_texts: dict[str, str] = {}  # of PREPARE, by name
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
@@ -121,7 +119,7 @@ class Session:
     @property
     def server_variables(self) -> Mapping[str, Any]:
         """The variables that all sessions share."""
-        return self._guard.variables()
+        return self.guard.variables()
 
     @property
     def keepable(self) -> bool:
@@ -389,10 +387,10 @@ class Session:
         if isinstance(command, sql.LockTables):
             return await self._lock(command)
         before = self.variables["autocommit"]
-        warnings = self._session_command(command)
+        outcome = await own_statements.run(self, command)
         if self.variables["autocommit"] and not before:  # also within BEGIN
             await self.commit()
-        return Ok(warnings=warnings)
+        return outcome
 
     def _now(self, command: sql.SessionDependent) -> sql.Command:
         """Return the statement with values in place of what it reads of the clock and the session."""
@@ -421,21 +419,6 @@ class Session:
         return inspection.show(command, self.executor.program.catalog, self)
 
     # ------------------------------------------------------------ the session's state
-    def _session_command(self, command: sql.Command) -> Sequence[Warning_]:
-        """Run a command that changes only this session, and return its warnings."""
-        if isinstance(command, sql.SetVariable):
-            return [warning for a in command.assignments for warning in self._assigned(a)]
-        if isinstance(command, sql.Use):
-            self._enter(command.database)
-        elif isinstance(command, sql.FlushHosts):
-            self._guard.flush_hosts()
-        elif isinstance(command, sql.NoOp):
-            for name in command.tables:
-                self._known(name)
-        else:
-            raise TypeError(f"no effect is known of {type(command).__name__}")
-        return ()
-
     async def _transact(self, command: sql.Transaction) -> None:
         if command.what == "begin" or command.chain:
             self._locks.unlock(self.connection_id)
@@ -465,36 +448,11 @@ class Session:
             await self.commit()
         self._locks.unlock(self.connection_id)
         for name, _ in command.tables:
-            self._known(name)
+            own_statements.check_known(self, name)
         if command.tables:
             await self.locked.lock(command, float(self.variables["lock_wait_timeout"]))
         return Ok()
 
-    def _known(self, name: str) -> None:
-        program = self.executor.program
-        if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
-            raise unknown_table(name)
-
-    def _assigned(self, a: sql.Assignment) -> Sequence[Warning_]:
-        value = a.value
-        if isinstance(value, sql.OutputColumn):
-            value = inspection.select_items(sql.SelectItems((value,)), self).rows[0][0]
-        if a.scope == "user":
-            self.user_variables[a.name] = value
-            return ()
-        if a.scope == "global" and a.name == "max_connect_errors":
-            number, cut = most_errors(value)
-            self._guard.set_most_errors(number)
-            return [("Warning", TRUNCATED_WRONG_VALUE.number, text) for text in cut]
-        if a.scope == "global":
-            raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
-        kept, warnings = changes(a.name, value, self.variables)
-        if a.name == "transaction" and a.scope == "":
-            self.transaction.set_next(kept)
-            kept = {}
-        self.variables.update(kept)
-        self.transaction.renew()
-        self.set_status()
-        self.offset = time_zone.offset_of(self.variables["time_zone"])
-        return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
-
+    async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
+        """Run a prepared statement's text with the values of its parameters."""
+        return await self._run(self.executor.statements.prepare(text, self.namespace).bind(values))

@@ -29,7 +29,7 @@ from noria.sql.commands import (
     Transaction,
     Use,
 )
-from noria.sql.statements import databases
+from noria.sql.statements import databases, prepared
 from noria.sql.statements.definitions import check_name
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 from noria.sql.text.databases import Names
@@ -124,6 +124,8 @@ def command(tokens: list[Token], text: str, names: Names) -> Command | None:
     """Read the command; None for a statement of another kind.  Raises SqlError for an unsupported one."""
     r = _TokenReader(tokens, text, names)
     handler = _WORDS.get(r.word)
+    if [t.text.upper() for t in tokens[:2]] == ["DROP", "PREPARE"]:
+        handler = prepared.deallocate
     if handler is None:
         return None
     r.next()
@@ -473,8 +475,8 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "CALL": _refused("there are no stored procedures"),
     "HANDLER": _refused("use SELECT"),
     "XA": _refused("a transaction of one server commits by COMMIT"),
-    "PREPARE": _refused("prepare through the client protocol"),
-    "EXECUTE": _refused("prepare through the client protocol"),
-    "DEALLOCATE": _refused("prepare through the client protocol"),
+    "PREPARE": prepared.prepare,
+    "EXECUTE": prepared.execute,
+    "DEALLOCATE": prepared.deallocate,
     "KILL": _kill,
 }

@@ -1,0 +1,117 @@
+"""Statements that concern only their session: SET, USE, PREPARE and EXECUTE, and those without effect.
+
+Keeps true: a statement of PREPARE belongs to its session and is planned at each EXECUTE, with the values of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from noria.core.errors import SqlError, not_supported, unknown_table
+from noria.core.errors.codes import (
+    MAX_PREPARED_STMT_COUNT_REACHED,
+    NOT_SUPPORTED_YET,
+    TRUNCATED_WRONG_VALUE,
+    UNKNOWN_STMT_HANDLER,
+    WRONG_ARGUMENTS,
+)
+from noria.core.limits import MYSQL_STATEMENTS
+from noria.server.answering import time_zone
+from noria.server.outcomes import Ok, Outcome, Warning_
+from noria.server.sessions.context import SessionContext
+from noria.server.sessions.inspect import inspection
+from noria.server.sessions.variables import changes, most_errors
+from noria.sql import commands as sql
+
+
+async def run(session: SessionContext, command: sql.Command) -> Outcome:
+    """Run a statement that changes only this session."""
+    if isinstance(command, sql.ExecutePrepared):
+        return await _execute(session, command)
+    warnings: Sequence[Warning_] = ()
+    if isinstance(command, sql.SetVariable):
+        warnings = [warning for a in command.assignments for warning in _assigned(session, a)]
+    elif isinstance(command, sql.Use):
+        session.use(command.database)
+    elif isinstance(command, sql.FlushHosts):
+        session.guard.flush_hosts()
+    elif isinstance(command, sql.PrepareText):
+        _prepare(session, command)
+    elif isinstance(command, sql.DeallocatePrepared):
+        if session.prepared_texts.pop(command.name.lower(), None) is None:
+            raise _unknown(command.name, "DEALLOCATE PREPARE")
+    elif isinstance(command, sql.NoOp):
+        for name in command.tables:
+            check_known(session, name)
+    else:
+        raise TypeError(f"no effect is known of {type(command).__name__}")
+    return Ok(warnings=warnings)
+
+
+def check_known(session: SessionContext, name: str) -> None:
+    """Raise SqlError 1146 if nothing in the program has this name."""
+    program = session.executor.program
+    if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
+        raise unknown_table(name)
+
+
+def _assigned(session: SessionContext, a: sql.Assignment) -> Sequence[Warning_]:
+    value = a.value
+    if isinstance(value, sql.OutputColumn):
+        value = inspection.value_of(value, session)
+    if a.scope == "user":
+        session.user_variables[a.name] = value
+        return ()
+    if a.scope == "global" and a.name == "max_connect_errors":
+        number, cut = most_errors(value)
+        session.guard.set_most_errors(number)
+        return [("Warning", TRUNCATED_WRONG_VALUE.number, text) for text in cut]
+    if a.scope == "global":
+        raise not_supported("SET GLOBAL", "set the variable in each session, or start the server with options")
+    kept, warnings = changes(a.name, value, session.variables)
+    if a.name == "transaction" and a.scope == "":
+        session.transaction.set_next(kept)
+        kept = {}
+    session.variables.update(kept)
+    session.transaction.renew()
+    session.set_status()
+    session.offset = time_zone.offset_of(session.variables["time_zone"])
+    return [("Warning", NOT_SUPPORTED_YET.number, text) for text in warnings]
+
+
+# ------------------------------------------------------------------ PREPARE and EXECUTE
+def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
+    """Plan the text once, so that its errors are those of PREPARE."""
+    name, texts = command.name.lower(), session.prepared_texts
+    texts.pop(name, None)
+    text = _value(session, command.variable) if command.text is None else command.text
+    if len(texts) >= MYSQL_STATEMENTS:
+        raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED, "Can't create more than max_prepared_stmt_count statements "
+                                                         f"(current value: {MYSQL_STATEMENTS})")
+    text = "NULL" if text is None else str(text)
+    planned = session.executor.statements.prepare(text, session.namespace).prepared
+    if isinstance(planned.command, sql.PrepareText | sql.ExecutePrepared | sql.DeallocatePrepared):
+        raise not_supported("PREPARE of PREPARE, EXECUTE or DEALLOCATE PREPARE", "send the statement itself")
+    texts[name] = text
+
+
+async def _execute(session: SessionContext, command: sql.ExecutePrepared) -> Outcome:
+    text = session.prepared_texts.get(command.name.lower())
+    if text is None:
+        raise _unknown(command.name, "EXECUTE")
+    planned = session.executor.statements.prepare(text, session.namespace).prepared
+    if planned.parameters != len(command.variables):
+        raise SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to EXECUTE")
+    return await session.run_text(text, [_value(session, name) for name in command.variables])
+
+
+def _value(session: SessionContext, variable: str) -> Any:
+    return session.user_variables.get(variable)
+
+
+def _unknown(name: str, what: str) -> SqlError:
+    return SqlError(*UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({name}) given to {what}")
+
+
+__all__ = ["check_known", "run"]
