@@ -75,7 +75,8 @@ def described(command: Command) -> list[str]:
         for w in command.targets:
             parts += [f"{'delete' if w.assignments is None else 'update'} {w.table.name}, key at {w.at}"]
             parts += [f"  #{c} := {e}" for c, e in w.assignments or ()]
-        return [*parts, "of", *described(command.select)]
+        selects = command.select if isinstance(command.select, tuple) else (command.select,)
+        return [*parts, "of", *(line for s in selects for line in described(s))]
     if isinstance(command, SelectItems):
         return [f"items limit {command.limit}", *(f"  {_item(i)}" for i in command.items)]
     return [repr(command)]
@@ -83,6 +84,8 @@ def described(command: Command) -> list[str]:
 
 def _item(item: OutputColumn) -> str:
     said = repr(item.value) if item.kind == "value" else f"{item.kind} {item.scope} {item.name}".replace("  ", " ")
+    if item.kind == "computed":
+        said += f"of {[_item(i) for i in item.arguments]} and {[q.how for q in item.queries]}"
     return f"{item.field.name} {item.field.type} = {said}"
 
 

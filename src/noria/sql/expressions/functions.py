@@ -329,11 +329,11 @@ def extracted(r: Operands, unit_node: exp.Expr, x: Expr) -> Expr:
 
 
 def _convert_tz(x: Expr, source: Expr, target: Expr) -> Expr:
-    """CONVERT_TZ between offsets such as '+02:00', UTC and GMT.  Refuses other zone names."""
+    """CONVERT_TZ between zones: offsets such as '+02:00', UTC and GMT by arithmetic, other names by their rules."""
     moment = _as_datetime(x)
     by = [_offset(z) for z in (source, target)]
     if None in by:
-        raise refuse("CONVERT_TZ with names of time zones", exp.Var(this="CONVERT_TZ"), "give offsets like '+02:00'")
+        return call("convert_tz", moment, source, target)
     return cast(call("add_micros", moment, literal((by[1] or 0) - (by[0] or 0)), literal(1)), moment.type)
 
 

@@ -11,7 +11,8 @@ from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.expressions.library.json import JSONS
 from noria.core.expressions.library.numbers import NUMBERS
 from noria.core.expressions.library.text import TEXTS
+from noria.core.expressions.library.zones import ZONES
 
-LIBRARY: dict[str, Function] = {**NUMBERS, **TEXTS, **DATES, **JSONS}
+LIBRARY: dict[str, Function] = {**NUMBERS, **TEXTS, **DATES, **JSONS, **ZONES}
 
 __all__ = ["LIBRARY", "ArgumentType", "Function"]
