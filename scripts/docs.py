@@ -204,14 +204,18 @@ STATEMENTS = (
     "UPDATE stories SET author = 1 ORDER BY id LIMIT 1", "DELETE FROM stories WHERE author = 2",
     "DELETE FROM stories ORDER BY id LIMIT 1", "REPLACE INTO tags SELECT id, title FROM stories WHERE id > 1",
     "UPDATE stories SET author = (SELECT COUNT(*) FROM votes WHERE votes.story = stories.id)",
-    "UPDATE stories JOIN users ON users.id = stories.author SET stories.title = users.name",
-    "DELETE FROM stories WHERE author IN (SELECT id FROM users WHERE name IS NULL)",
+    "UPDATE stories JOIN tags ON tags.story = stories.id SET stories.title = tags.tag",
+    "DELETE FROM stories WHERE author IN (SELECT story FROM tags WHERE tag IS NULL)",
     "DELETE stories, votes FROM stories LEFT JOIN votes ON votes.story = stories.id WHERE stories.id = 2",
     "INSERT INTO tags VALUES (1, (SELECT MAX(title) FROM stories))", "UPDATE IGNORE stories SET id = 1",
     "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
     "BEGIN; SAVEPOINT s; ROLLBACK TO s; COMMIT", "ROLLBACK",
     "SET time_zone = '+00:00'", "LOAD DATA INFILE 'f' INTO TABLE stories", "CALL p()", "GRANT ALL ON *.* TO x",
     "LOCK TABLES stories READ", "DO RELEASE_LOCK('jobs')",
+    "CREATE TABLE stories2 LIKE stories",
+    "CREATE TABLE counts AS SELECT author, COUNT(*) AS n FROM stories GROUP BY author",
+    "SELECT EXISTS(SELECT 1 FROM stories WHERE id = 1)", "SELECT id FROM stories WHERE id = LAST_INSERT_ID()",
+    "PREPARE p FROM 'SELECT id FROM stories WHERE id = ?'; EXECUTE p USING @id; DEALLOCATE PREPARE p",
 )
 
 

@@ -12,6 +12,7 @@
     session_reads  SELECTs that may wait
     writes       INSERT, UPDATE, DELETE
     definitions  CREATE, ALTER, DROP
+    own_statements  SET, USE, PREPARE, EXECUTE
     session      one client's session: turns each statement into an outcome
     sessions     all sessions, and one-time sessions for single texts
 

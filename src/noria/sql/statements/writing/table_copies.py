@@ -1,7 +1,7 @@
 """Translates CREATE TABLE … LIKE and CREATE TABLE … AS SELECT.  Call `create` if `is_copy`.
 
-    CREATE TABLE a LIKE b                →    CREATE TABLE a (the columns, indexes and CHECKs of b)
-    CREATE TABLE a AS SELECT x FROM b    →    CREATE TABLE a (x …), and INSERT INTO a SELECT x FROM b
+    CREATE TABLE a LIKE b               →   CREATE TABLE a (…), with the parts of b
+    CREATE TABLE a AS SELECT x FROM b   →   CREATE TABLE a (x …), then INSERT INTO a SELECT …
 """
 
 from __future__ import annotations
