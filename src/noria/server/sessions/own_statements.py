@@ -18,7 +18,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.limits import MYSQL_STATEMENTS
 from noria.server.answering import time_zone
-from noria.server.outcomes import Ok, Outcome, Warning_
+from noria.server.outcomes import Ok, Outcome, ResultSet, Warning_
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.inspect import inspection
 from noria.server.sessions.variables import changes, most_errors
@@ -44,6 +44,8 @@ async def run(session: SessionContext, command: sql.Command) -> Outcome:
     elif isinstance(command, sql.NoOp):
         for name in command.tables:
             check_known(session, name)
+        if command.what in ("analyze", "optimize"):
+            return _upkeep(session, command)
     else:
         raise TypeError(f"no effect is known of {type(command).__name__}")
     return Ok(warnings=warnings)
@@ -54,6 +56,13 @@ def check_known(session: SessionContext, name: str) -> None:
     program = session.executor.program
     if program.table(name) is None and program.placeholder_view(name) is None and program.view(name) is None:
         raise unknown_table(name)
+
+
+def _upkeep(session: SessionContext, command: sql.NoOp) -> ResultSet:
+    """The answer of ANALYZE and OPTIMIZE TABLE, which have nothing to do."""
+    databases = session.executor.program.catalog.databases
+    rows = [(".".join(databases.split(name)), command.what, "status", "OK") for name in command.tables]
+    return inspection.texts(("Table", "Op", "Msg_type", "Msg_text"), rows)
 
 
 def _assigned(session: SessionContext, a: sql.Assignment) -> Sequence[Warning_]:

@@ -51,7 +51,8 @@ _BINARY: Kinds = {
     exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right",
 }
 _UNARY: Kinds = {exp.BitwiseNot: "bit_not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Soundex: "soundex"}
-_AGGREGATES: Kinds = {exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
+_AGGREGATES: Kinds = {exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg",
+                      exp.AnyValue: "min"}  # the same value in a view, a one-shot and on Spark
 _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentSchema,
              exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp, exp.UtcTimestamp, exp.UtcDate,
              exp.UtcTime)
@@ -111,7 +112,7 @@ def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
         return refuse("a subquery here", node, "join with it in FROM")
     if isinstance(node, exp.AggFunc):
-        return refuse("this aggregate or window function", node, "there are COUNT, SUM, MIN, MAX, AVG, "
+        return refuse("this aggregate or window function", node, "there are COUNT, SUM, MIN, MAX, AVG, ANY_VALUE, "
                       "GROUP_CONCAT, over windows ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE too")
     if isinstance(node, exp.Interval):
         return refuse("INTERVAL here", node, "add it to a date")
