@@ -434,14 +434,15 @@ class Executor:
             return False
         return self._link.routes.depth_of(reader.name) > 0
 
-    def at_its_time(self, statement: Insert | Update | Delete, offset: timedelta) -> Insert | Update | Delete:
-        """Return the statement with the current time in place of clock functions.  Raises SqlError 1146."""
+    def at_its_time(self, statement: Insert | Update | Delete, offset: timedelta, utc: datetime | None = None
+                    ) -> Insert | Update | Delete:
+        """Return the statement with the current time, or `utc`, in place of clock functions.  Raises SqlError 1146."""
         table = self.program.table(statement.table)
         if table is None:
             raise unknown_table(statement.table)
         if not clock.needs(statement, table, offset):
             return statement
-        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None), offset)
+        return clock.timed(statement, table, datetime.now(UTC).replace(tzinfo=None) if utc is None else utc, offset)
 
     async def insert(self, name: str, rows: pa.Table, on_duplicate: str) -> int:
         """Insert rows of an Arrow table, whose columns are matched by name.  Return the number of affected rows.

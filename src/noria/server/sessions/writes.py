@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from noria.control.catalog.origin import made_by
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
@@ -42,6 +42,8 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     await session.locked.admit_write(command, session.transaction, session.variables)
     for table in command.tables:
         _check_write(session, table)
+    if command.insert is not None and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
+        _refuse_numbering(session, command.insert)
     select, found = command.select, None
     if isinstance(select, tuple):
         found = _together([await items(row) for row in select])
@@ -59,6 +61,14 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     table = command.tables[0]
     return _applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
+
+
+def _refuse_numbering(session: SessionContext, insert: Insert) -> None:
+    """Refuse to insert rows that are not known yet where a 0 would have to stay a 0."""
+    table = session.executor.program.table(insert.table)
+    if table is not None and any(table.columns[c].auto_increment for c in insert.columns):
+        raise not_supported("INSERT … SELECT of AUTO_INCREMENT values with NO_AUTO_VALUE_ON_ZERO",
+                            "leave the mode or the column out")
 
 
 def _together(results: Sequence[ResultSet]) -> ResultSet:

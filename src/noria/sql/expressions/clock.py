@@ -41,6 +41,9 @@ SESSION_CLASSES: dict[type[exp.Expr], str] = {
 }
 
 
+_SESSION_KINDS = {exp.Parameter, exp.SessionParameter, exp.Anonymous, *SESSION_CLASSES}
+
+
 class Moment(NamedTuple):
     """What a statement that depends on its session reads.
 
@@ -60,7 +63,7 @@ SOME_MOMENT = Moment(datetime(2000, 1, 1), timedelta(), lambda kind, name, scope
 
 def reads_session(nodes: Iterable[exp.Expr]) -> bool:
     """Whether one of the nodes reads a variable or calls a function of the session."""
-    return any(_of_session(n) is not None for n in nodes)
+    return any(type(n) in _SESSION_KINDS and _of_session(n) is not None for n in nodes)
 
 
 def _of_session(node: exp.Expr) -> tuple[str, str, str] | None:

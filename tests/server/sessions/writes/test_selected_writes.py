@@ -260,10 +260,29 @@ def test_times_and_zones(db: Any) -> None:
     a.sql("UPDATE stamped JOIN author ON author.id = 1 SET at = '2024-01-01 00:00:00' WHERE stamped.id = 2")
     a.sql("INSERT INTO stamped (id, at) SELECT 3, NOW() FROM author WHERE id = 1")
     a.sql("DELETE FROM stamped WHERE id IN (SELECT id FROM author WHERE id = 3) AND at > NOW() - INTERVAL 1 DAY")
+    assert a.code("UPDATE stamped JOIN author ON author.id = 1 SET ts = stamped.ts WHERE stamped.id = 2") == 1235
     a.sql("SET time_zone = '+00:00'")
     assert [[str(v) for v in row] for row in a.rows("SELECT id, ts, at, t, d FROM stamped ORDER BY id")] == [
         ["1", "2024-05-06 10:00:00", "2024-05-06 12:00:00", "-1 day, 22:57:57", "2024-05-06"],
         ["2", "2024-05-06 10:00:00", "2024-01-01 00:00:00", "-1 day, 22:57:57", "2024-05-06"]]
+
+
+def test_a_statement_has_one_time(db: Any) -> None:
+    a = Connection(db)
+    a.sql("CREATE TABLE many (id INT PRIMARY KEY)")
+    a.sql("INSERT INTO many VALUES " + ", ".join(f"({n})" for n in range(2_500)))
+    a.sql("CREATE TABLE made (id INT PRIMARY KEY, at DATETIME(6) DEFAULT NOW(6) ON UPDATE NOW(6), n INT, t TIME(6))")
+    a.sql("INSERT INTO made (id, t) SELECT id, CURTIME(6) FROM many")
+    assert a.rows("SELECT COUNT(DISTINCT at), COUNT(DISTINCT t) FROM made") == [(1, 1)]
+    a.sql("UPDATE made JOIN many ON many.id = made.id SET made.n = many.id")
+    assert a.rows("SELECT COUNT(DISTINCT at) FROM made") == [(1,)]
+
+
+def test_zeros_are_not_numbered_against_the_mode(db: Any) -> None:
+    a = Connection(db)
+    a.sql("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
+    assert a.code("INSERT INTO post (id, author) SELECT 0, id FROM author") == 1235
+    assert a.sql("INSERT INTO post (author) SELECT id FROM author").affected == 4
 
 
 def test_databases(db: Any) -> None:

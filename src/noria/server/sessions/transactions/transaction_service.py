@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, interrupted, not_supported
@@ -64,10 +64,10 @@ class TransactionService:
         self._tables: dict[int, tuple[ViewDef, frozenset[str]]] = {}
 
     async def stage(self, transaction: OpenTransaction, statement: Insert | Update | Delete, offset: timedelta,
-                    wait_s: float, checks: bool) -> WriteResult:
+                    wait_s: float, checks: bool, utc: datetime | None = None) -> WriteResult:
         """Run a write within the transaction.  offset: how far the session's clock is ahead of UTC.  checks: keep
-        FOREIGN KEYs."""
-        timed = self._executor.at_its_time(statement, offset)
+        FOREIGN KEYs.  utc: the statement's time; None: now."""
+        timed = self._executor.at_its_time(statement, offset, utc)
         await self.before_writing(transaction)
         if checks and self.foreign_keys.concerns(statement):
             return await self.foreign_keys.stage(transaction, timed, wait_s)
@@ -114,9 +114,10 @@ class TransactionService:
                           offset: timedelta, wait_s: float, checks: bool) -> WriteResult:
         """Run the parts of one statement within the transaction: all of them or none."""
         before, affected, matched, first_id, row_id = transaction.mark(), 0, 0, 0, 0
+        utc = datetime.now(UTC).replace(tzinfo=None)  # one time for the whole statement
         try:
             for part in parts:
-                result = await self.stage(transaction, part, offset, wait_s, checks)
+                result = await self.stage(transaction, part, offset, wait_s, checks, utc)
                 affected, matched = affected + result.affected, matched + result.matched
                 first_id, row_id = first_id or result.last_insert_id, result.row_id or row_id
         except SqlError:
@@ -134,7 +135,12 @@ class TransactionService:
         also their number."""
         select = command.select
         if isinstance(select, sql.LockingSelect):
+            if offset:
+                select = replace(select, select=time_zone.in_utc(select.select, offset))
             found = await self.lock(transaction, select, wait_s)
+            if offset and any(f.type.timestamp for f in found.fields):
+                raise not_supported("a write that finds TIMESTAMPs in a session whose time_zone is not UTC",
+                                    "SET time_zone = '+00:00' first")
         elif found is None:
             assert isinstance(select, sql.Select), "the rows of a SELECT without FROM are known"
             found = await self._latest(transaction, select)
