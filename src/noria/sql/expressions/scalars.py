@@ -372,9 +372,9 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
 def _count(r: Resolver, node: exp.Expr) -> Expr:
     _allowed(r, node)
     check_parts(node, frozenset({"this", "expressions", "big_int"}), "COUNT")
-    if node.expressions:
-        raise parse_error(f"near '{node.sql(dialect='mysql')}': COUNT takes one argument")
     this = node.this
+    if node.expressions or this is None or (isinstance(this, exp.Distinct) and not this.expressions):
+        raise parse_error(f"near '{node.sql(dialect='mysql')}': COUNT takes one argument")
     if isinstance(this, exp.Star):
         return AggCall(BIGINT, False, "count_star", None)
     if isinstance(this, exp.Distinct):

@@ -48,7 +48,7 @@ from noria.sql.statements.keys import column_position
 from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import writes
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import Statement, check_parts, is_subquery
+from noria.sql.text.syntax import Statement, check_parts, is_subquery, snippet
 from noria.sql.text.trees import children, has
 
 Binder = Callable[[Sequence[Any]], Command]
@@ -60,7 +60,9 @@ _DELETE = frozenset({"this", "tables", "using", "where", "order", "limit", "with
 def needs_select(tree: exp.Expr) -> bool:
     """Whether the write's rows are found by a SELECT."""
     if isinstance(tree, exp.Insert):
-        return isinstance(tree.expression, exp.Query) or has(tree.expression, exp.Query, exp.Exists, exp.Uuid, exp.Rand)
+        rows = tree.expression
+        return isinstance(rows, exp.Query) or (
+            rows is not None and has(rows, exp.Query, exp.Exists, exp.Uuid, exp.Rand))
     if not isinstance(tree, exp.Update | exp.Delete):
         return False
     args = tree.args
@@ -191,6 +193,8 @@ class _Write:
         node = self._tree
         check_parts(node, _DELETE, "DELETE")
         first, using, named = node.args["this"], node.args.get("using"), node.args.get("tables")
+        if not isinstance(first, exp.Expr):
+            raise parse_error(f"DELETE without FROM, near '{snippet(node)}'")
         if using:
             named, first = [first, *(j.this for j in first.args.get("joins") or ())], using[0]
             if len(using) > 1:

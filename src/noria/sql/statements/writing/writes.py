@@ -62,7 +62,9 @@ class _Param(int):
 
 
 def table_of(catalog: Catalog, node: exp.Expr) -> TableDef:
-    if not isinstance(node, exp.Table) or node.args.get("joins"):
+    if not isinstance(node, exp.Table):
+        raise parse_error(f"the name of a table is missing, near '{snippet(node)}'")
+    if node.args.get("joins"):
         raise refuse("writing several tables in one statement", node, "write one table at a time")
     check_parts(node, frozenset({"this", "alias", "db"}), "the table of a write")
     table = catalog.table(node.name)
