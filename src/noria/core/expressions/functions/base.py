@@ -184,13 +184,17 @@ def _double(value: int | Decimal) -> float:
 
 
 def literal(value: Any) -> Const:
-    """Make a constant of the type that MySQL gives such a literal."""
+    """Make a constant of the type that MySQL gives such a literal.  An integer beyond BIGINT is a DOUBLE, whose value
+    stays the integer for comparisons."""
     if value is None:
         return NULL
     if isinstance(value, bool):
         return TRUE if value else FALSE
     if isinstance(value, int):
-        return Const(BIGINT, False, value) if MIN_INT <= value <= MAX_INT else Const(DOUBLE, False, _double(value))
+        if MIN_INT <= value <= MAX_INT:
+            return Const(BIGINT, False, value)
+        _double(value)  # raises for one that is beyond all doubles
+        return Const(DOUBLE, False, value)
     if isinstance(value, float):
         return Const(DOUBLE, False, value)
     if isinstance(value, Decimal):

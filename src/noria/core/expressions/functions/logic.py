@@ -46,12 +46,27 @@ FLIPPED = {"eq": "eq", "ne": "ne", "nseq": "nseq", "lt": "gt", "gt": "lt", "le":
 
 def _comparison(op: str, args: Args) -> Expr:
     """Make a comparison with a constant on the right."""
+    if (known := _beyond_integers(op, *args)) is not None:
+        return known
     a, b = comparable(args[0], args[1], op)
     if isinstance(a, Const) and not isinstance(b, Const):
         a, b, op = b, a, FLIPPED[op]
     if op == "nseq" and a.type.is_number and (a.type.kind, a.type.scale) != (b.type.kind, b.type.scale):
         a, b = aligned((a, b))
     return Call(BOOL, op != "nseq" and (a.nullable or b.nullable), op, (a, b))
+
+
+def _beyond_integers(op: str, a: Expr, b: Expr) -> Expr | None:
+    """The comparison of an integer with a literal integer that no column can hold; None for another one."""
+    if isinstance(a, Const) and type(a.value) is int and a.type.kind is Kind.DOUBLE:
+        a, b, op = b, a, FLIPPED[op]
+    if not isinstance(b, Const) or type(b.value) is not int or b.type.kind is not Kind.DOUBLE or (
+            a.type.kind is not Kind.INT):
+        return None
+    holds = op == "ne" or ((op in ("lt", "le")) == (b.value > 0) and op not in ("eq", "nseq"))
+    if op == "nseq" or not a.nullable:
+        return TRUE if holds else FALSE
+    return call("if", call("is_null", a), Const(BOOL, True, None), TRUE if holds else FALSE)
 
 
 def _in(op: str, args: Args) -> Expr:
