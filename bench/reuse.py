@@ -27,8 +27,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from noria.control.catalog.published import columns_needed
 from noria.control.catalog.view_index import ViewIndex, reading
+from noria.control.catalog.worker_view import columns_needed
 from noria.core.batch import Batch
 from noria.core.types import Kind, TableDef
 from noria.core.values import encode

@@ -16,7 +16,7 @@ import pytest
 
 from control.databases import Opened
 from noria.control.apply.preview import Preview
-from noria.control.catalog.worker_view import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.core.errors import SqlError
 from noria.core.limits import BUILD_AT_ONCE_ROWS
 from noria.dataflow.messages.packets import Rehearse
@@ -260,7 +260,7 @@ def test_what_is_shared_and_what_is_new(applied: AppliedProgram) -> None:
 def test_a_rehearsal_leaves_what_has_the_name_alone(applied: AppliedProgram) -> None:
     """Nobody asks for that; the view of the program stays."""
     applied.apply(T + PER)
-    taken = published(applied.program.view("per") or pytest.fail("no view"))
+    taken = add_view_step(applied.program.view("per") or pytest.fail("no view"))
     with pytest.raises(SqlError, match="already exists"):
         applied.transport.run(applied.transport.executor.ask(Rehearse(0, (taken,))))
     applied.fill(10)

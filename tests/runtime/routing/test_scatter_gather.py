@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dataflow.three_workers import WORKERS, Three, opened
-from noria.control.catalog.worker_view import published
+from noria.control.catalog.worker_view import add_view_step
 from noria.core.errors import SqlError
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import MAX_INT, MIN_INT
@@ -90,7 +90,7 @@ class Beside(Three):
         if isinstance(command, CreateTable):
             self.migrate(packets.CreateTable(self.catalog.tables[command.table.name.lower()]))
         else:
-            step = published(command.view)
+            step = add_view_step(command.view)
             self.views[step.view.name] = step.view
             self.migrate(step)
 
