@@ -24,7 +24,7 @@ import pymysql
 
 import noria
 from noria.demo import generate, sysbench
-from noria.demo.acts import FIGURE_2, WORKER_SHARE
+from noria.demo.acts import TABLES, VIEWS, WORKER_SHARE
 from noria.demo.clients import READ, ClientProfile
 from noria.demo.lobsters import Size
 from noria.demo.mix import Figures, Mix
@@ -49,7 +49,7 @@ def started(directory: Path, what: str) -> DemoServer:
 
 def load(server: DemoServer, raw: Path) -> None:
     with noria.connect(server.url) as db:
-        for text in FIGURE_2:
+        for text in (*TABLES, *VIEWS):
             db.sql(text)
     for table, kind in LOADED:
         before = time.monotonic()

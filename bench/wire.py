@@ -23,7 +23,16 @@ import uvloop
 from noria.core.types import BIGINT, TEXT, Field
 from noria.server.listening import listening
 from noria.server.mysql import account, encode_result, listen
-from noria.server.outcomes import AUTOCOMMIT, Client, Entry, Finish, Ok, PreparedHandle, ResultSet, Warning_
+from noria.server.outcomes import (
+    AUTOCOMMIT,
+    Client,
+    Entry,
+    Ok,
+    PreparedHandle,
+    ResultSet,
+    RowEncoding,
+    Warning_,
+)
 
 SCRIPT = Path(__file__).parent / "sysbench" / "point.lua"
 QUERY = "SELECT id, title, votes FROM stories WHERE id = ?"
@@ -68,13 +77,13 @@ class CannedSession:
     unseen: ClassVar[Mapping[int, int]] = {}
     warnings: Sequence[Warning_] = ()
 
-    def query(self, sql: str, multi: bool, finish: Finish | None) -> Ok:
+    def query(self, sql: str, multi: bool, form: RowEncoding | None) -> Ok:
         return Ok()
 
     def prepare(self, sql: str) -> PreparedHandle:
         return PreparedHandle(sql, sql.count("?"), FIELDS, NUMBER)
 
-    def execute(self, handle: Any, values: Sequence[object], finish: Finish | None) -> ResultSet:
+    def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None) -> ResultSet:
         raise AssertionError(f"no reply was kept for {values}")
 
     def close_statement(self, handle: Any) -> None: ...
