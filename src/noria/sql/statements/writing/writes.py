@@ -310,7 +310,7 @@ def resolver(table: TableDef, alias: str, values: Sequence[Any]) -> Resolver:
 
 
 def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
-    raise refuse("a subquery in VALUES and ON DUPLICATE KEY UPDATE", node, "write INSERT … SELECT")
+    raise refuse("a subquery in ON DUPLICATE KEY UPDATE", node, "give it in VALUES, and write VALUES(column)")
 
 
 # ------------------------------------------------------------------ UPDATE and DELETE
