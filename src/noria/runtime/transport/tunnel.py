@@ -71,13 +71,13 @@ class TunnelSettings:
 
     def dump(self) -> str:
         b = self.credentials
-        return json.dumps({**self.__dict__, "run_dir": str(self.run_dir), "between": [
+        return json.dumps({**self.__dict__, "run_dir": str(self.run_dir), "credentials": [
             b.secret.hex(), b.certificate and str(b.certificate), b.key and str(b.key)]})
 
     @staticmethod
     def load(text: str) -> TunnelSettings:
         values = json.loads(text)
-        secret, certificate, key = values.pop("between")
+        secret, certificate, key = values.pop("credentials")
         credentials = SharedCredentials(bytes.fromhex(secret), certificate and Path(certificate), key and Path(key))
         hub = values.pop("hub")
         return TunnelSettings(Path(values.pop("run_dir")), credentials=credentials, hub=hub and (hub[0], hub[1]),
