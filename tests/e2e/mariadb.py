@@ -13,12 +13,14 @@ from typing import Any
 
 import mysql.connector
 import pymysql
+import pytest
 
 from e2e.serving import until
 
 DAEMON = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
 INSTALL = shutil.which("mariadb-install-db")
 INSTALLED = DAEMON is not None and INSTALL is not None
+needs_mariadb = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
 
 
 class MariaDb:

@@ -12,9 +12,9 @@ import pymysql
 import pytest
 
 from e2e.local import LocalServer
-from e2e.mariadb import INSTALLED, MariaDb
+from e2e.mariadb import MariaDb, needs_mariadb
 
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
+pytestmark = needs_mariadb
 SCHEMA = (
     "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, g INT, s VARCHAR(20), d DECIMAL(6,2), at DATETIME)",
     "INSERT INTO t (g, s, d, at) VALUES (1, 'a', 1.5, '2024-01-02 03:04:05'), (1, NULL, 2.25, NULL),"

@@ -13,9 +13,9 @@ import pytest
 from pymysql.constants import CLIENT
 
 from e2e.local import LocalServer
-from e2e.mariadb import INSTALLED, MariaDb
+from e2e.mariadb import MariaDb, needs_mariadb
 
-pytestmark = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
+pytestmark = needs_mariadb
 TABLES = ("CREATE TABLE p (id INT PRIMARY KEY, n INT)",
           "CREATE TABLE a (id INT AUTO_INCREMENT PRIMARY KEY, u INT UNIQUE, n INT)",
           "CREATE TABLE s (x INT, y INT, n INT, PRIMARY KEY (x, y), UNIQUE KEY (n))")

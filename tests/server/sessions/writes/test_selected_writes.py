@@ -14,7 +14,7 @@ import pytest
 
 import noria
 from e2e.local import LocalServer
-from e2e.mariadb import INSTALLED, MariaDb
+from e2e.mariadb import MariaDb, needs_mariadb
 from e2e.serving import until
 from noria.core.errors import SqlError
 from server.sessions.connection import Connection
@@ -89,7 +89,6 @@ PREPARED = (
     ("DELETE v FROM vote v JOIN post p ON p.id = v.post WHERE p.author = ?", (2,)),
 )
 TABLES = ("author", "post", "vote", "seen")
-needs_mariadb = pytest.mark.skipif(not INSTALLED, reason="Debian's MariaDB server is not installed")
 
 
 @pytest.fixture(scope="module")
