@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = sorted(p for folder in ("bench", "scripts", "examples") for p in (ROOT / folder).rglob("*.py"))
 
 
