@@ -166,7 +166,7 @@ class RemoteTableReads:
 
     def __init__(self, scan: RemoteScan, within: Within | None = None):
         self._scan, self._within = scan, within
-        self._reads: dict[tuple[int, int, int, Columns, bytes], RemoteTableRead] = {}
+        self._reads: dict[tuple[int, int, int, Columns, frozenset[int] | None, bytes], RemoteTableRead] = {}
 
     def held(self) -> Iterator[Codes]:
         """Every text id of keys and rows; other numbers may be among them."""
@@ -197,7 +197,8 @@ class RemoteTableReads:
 
     def _read(self, table: TableDef, worker: int, cols: Columns, keys: Codes, rows: int, texts: Collection[int] | None
               ) -> RemoteTableRead:
-        place = (table.table_id, len(table.fields), worker, cols, keys.tobytes())  # it may have gained columns since
+        read_texts = None if texts is None else frozenset(texts)  # two versions of a table may read different ones
+        place = (table.table_id, len(table.fields), worker, cols, read_texts, keys.tobytes())
         if place not in self._reads:
             self._reads[place] = self._scan.request_rows(table, worker, cols, keys, rows, texts, self._within)
         return self._reads[place]
