@@ -99,6 +99,13 @@ def test_what_would_have_an_effect_is_refused(text: str) -> None:
     assert said(text), "accepted, and nothing comes of it"
 
 
+def test_rows_that_are_planned_one_by_one_are_bounded() -> None:
+    def text(rows: int) -> str:
+        return "INSERT INTO t (id, s) VALUES " + ", ".join(f"({n}, UUID())" for n in range(rows))
+
+    assert said(text(500)) == "" and "more than 500 rows" in said(text(501))
+
+
 def test_a_limit_of_a_select_without_from_is_bound() -> None:
     prepared = prepare("SELECT 1 LIMIT ?", DictCatalog())
     assert [bind(prepared, [n]).limit for n in (0, 1, 5)] == [0, 1, 5]

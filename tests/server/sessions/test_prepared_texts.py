@@ -77,3 +77,5 @@ def test_a_session_has_a_bounded_number_of_statements(a: Any, monkeypatch: pytes
     a.sql("PREPARE p FROM 'SELECT 1'")
     a.sql("PREPARE q FROM 'SELECT 1'")
     assert a.code("PREPARE r FROM 'SELECT 1'") == 1461 and a.code("PREPARE q FROM 'SELECT 2'") == 0
+    monkeypatch.setattr("noria.server.sessions.own_statements.TEXT_CHARACTERS", 30)
+    assert a.code("PREPARE q FROM 'SELECT 2 + 2 + 2 + 2 + 2'") == 1461 and a.code("PREPARE q FROM 'SELECT 2'") == 0

@@ -24,6 +24,8 @@ from noria.server.sessions.inspect import inspection
 from noria.server.sessions.variables import changes, most_errors
 from noria.sql import commands as sql
 
+TEXT_CHARACTERS = 2**22  # of all texts that a session keeps
+
 
 async def run(session: SessionContext, command: sql.Command) -> Outcome:
     """Run a statement that changes only this session."""
@@ -99,6 +101,10 @@ def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
         raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED, "Can't create more than max_prepared_stmt_count statements "
                                                          f"(current value: {MYSQL_STATEMENTS})")
     text = "NULL" if text is None else str(text)
+    if sum(map(len, texts.values())) + len(text) > TEXT_CHARACTERS:
+        raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED,
+                       f"The texts of PREPARE have more than {TEXT_CHARACTERS} characters in this session; deallocate "
+                       "some")
     planned = session.executor.statements.prepare(text, session.namespace).prepared
     if isinstance(planned.command, sql.PrepareText | sql.ExecutePrepared | sql.DeallocatePrepared):
         raise not_supported("PREPARE of PREPARE, EXECUTE or DEALLOCATE PREPARE", "send the statement itself")

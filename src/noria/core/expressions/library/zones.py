@@ -15,12 +15,17 @@ from noria.core.expressions.library.declare import ArgumentType, Function
 
 _OFFSET = re.compile(r"([+-])(\d{1,2}):([0-5]\d)")
 _MOST = timedelta(hours=14)  # as in MySQL: from -13:59 to +14:00
+_NAME = 64  # characters of the longest name that is looked up, and kept
 _YEARS = range(1970, 3001)  # of moments that MySQL converts; others stay as they are
 
 
-@lru_cache(maxsize=1_000)
 def zone_of(name: str) -> tzinfo | None:
     """The zone of an offset such as '+02:00', or of a name such as 'Europe/Berlin' or SYSTEM (UTC); None if unknown."""
+    return _zone(name) if len(name) <= _NAME else None
+
+
+@lru_cache(maxsize=1_000)
+def _zone(name: str) -> tzinfo | None:
     if (found := _OFFSET.fullmatch(name.strip())) is not None:
         size = timedelta(hours=int(found[2]), minutes=int(found[3])) * (-1 if found[1] == "-" else 1)
         return timezone(size) if -_MOST < size <= _MOST else None

@@ -54,6 +54,7 @@ from noria.sql.text.trees import children, has
 Binder = Callable[[Sequence[Any]], Command]
 Assignments = tuple[tuple[int, Expr], ...]
 _UPDATE = frozenset({"this", "expressions", "where", "order", "limit", "with_"})
+COMPUTED_ROWS = 500  # of one INSERT: each is planned by itself, while nobody else is answered
 _DELETE = frozenset({"this", "tables", "using", "where", "order", "limit", "with_"})
 
 
@@ -263,6 +264,9 @@ def _rows(values: exp.Values, columns: int) -> tuple[list[int], list[exp.Select]
     """A SELECT without FROM for each row of VALUES, and the places of its columns: those that are DEFAULT in all rows
     are left out."""
     rows = [t.expressions if isinstance(t, exp.Tuple) else [t] for t in values.expressions]
+    if len(rows) > COMPUTED_ROWS:
+        raise refuse(f"more than {COMPUTED_ROWS} rows of VALUES with subqueries, UUID() or RAND()", values,
+                     "insert them in several statements")
     for number, row in enumerate(rows, 1):
         if len(row) != columns:
             raise wrong_value_count(number)
