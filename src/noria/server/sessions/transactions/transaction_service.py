@@ -41,6 +41,7 @@ from noria.server.answering.keys import key_of, looked_up, range_of
 from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
+from noria.server.rows import off_loop
 from noria.server.sessions.transactions.selected_parts import parts_of
 from noria.sql import commands as sql
 
@@ -49,6 +50,7 @@ ALONE_TRIES = 10  # of a write without a transaction, before its client gets err
 FILLS_BESIDE = 4  # views that are filled at the same time for transactions to come
 FILLED_KEYS = 64  # at most, each time
 KEYS_AT_ONCE, COMPOSITE_KEYS_AT_ONCE = 500, 100  # that a part of a large UPDATE or DELETE writes
+LOCKED_AT_ONCE = 1_000  # rows that one request locks, between other work
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 
@@ -145,7 +147,7 @@ class TransactionService:
             assert isinstance(select, sql.Select), "the rows of a SELECT without FROM are known"
             found = await self._latest(transaction, select)
             found = time_zone.shown(found, offset) if offset else found
-        rows = list(found.rows)
+        rows = await off_loop(list, found.rows)
         parts = parts_of(command, found.fields, rows)
         return await self._stage_each(transaction, parts, offset, wait_s, checks), len(rows)
 
@@ -376,9 +378,11 @@ class TransactionService:
         more = False
         for locked, mine, some in zip(select.locked, held, keys, strict=True):
             new = [key for key in dict.fromkeys(some) if key not in mine and None not in key]
-            if new:
-                await self.coordinator.lock_rows(transaction, locked.table, new, locked.exclusive, select.how, wait_s)
-                mine.update(new)
+            for at in range(0, len(new), LOCKED_AT_ONCE):
+                some_new = new[at : at + LOCKED_AT_ONCE]
+                await self.coordinator.lock_rows(transaction, locked.table, some_new, locked.exclusive, select.how,
+                                                 wait_s)
+                mine.update(some_new)
                 more = True
         return more
 
