@@ -147,3 +147,27 @@ def test_a_cut_releases_its_places_if_a_worker_is_lost() -> None:
         assert over
 
     asyncio.run(test())
+
+
+def test_no_place_is_released_before_all_workers_have_answered() -> None:
+    """A later statement at one worker would send updates to another, whose answer would contain them."""
+    async def test() -> None:
+        lines, last = [Line(0), Line(1)], asyncio.Event()
+
+        async def rest() -> None: ...
+
+        async def ask(line: Any) -> int:
+            if line is lines[1]:
+                await last.wait()
+            return int(line.worker)
+
+        links: Any = lines
+        answers = asyncio.ensure_future(ConsistentCut(links, "g").each(ask, rest))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert all(line.places for line in lines)
+        last.set()
+        assert await answers == [0, 1]
+        assert not any(line.places for line in lines)
+
+    asyncio.run(test())

@@ -41,13 +41,15 @@ class ConsistentCut:
     async def each(self, ask: Callable[[SomeLink], Awaitable[Any]], rest: Callable[[], Awaitable[None]] | None = None
                    ) -> list[Any]:
         """Return the answers of all workers. `rest`: runs when all places are reached, before any worker
-        receives the request. WorkerUnavailable if a worker is down or lost before that."""
+        receives the request. Then no worker runs a later statement before all have answered, because its updates would
+        reach a worker that has not. WorkerUnavailable if a worker is down or lost before that."""
         _look(self._links)
         places = [link.reserve_place(self._name) for link in self._links]
         try:
             if rest is not None:
                 await _all(_while_there((link,), place) for link, place in zip(self._links, places, strict=True))
                 await _while_there(self._links, rest())  # `rest` may wait for a lost worker's next life
+                return await _all(ask(link) for link in self._links)
             return await _all(self._one(*at, ask) for at in zip(self._links, places, strict=True))
         finally:
             for link in self._links:
