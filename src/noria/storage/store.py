@@ -105,7 +105,7 @@ class RocksStore:
         self.close = engine.close
 
     def written_since(self, position: StorePosition) -> dict[str, Batch] | None:
-        """By table, the rows written after a moment and before the store was opened; None if they are unknown."""
+        """By table, the rows written after a moment (see `DeltaLog.since`); None if they are unknown."""
         return self.deltas.since(position, self._tables.by_name.values()) if self._as_opened else None
 
     def position(self) -> StorePosition | None:

@@ -140,7 +140,7 @@ def test_strings_alone_are_not_saved(tmp_path: Path) -> None:
 
 def test_no_more_is_saved_than_the_limit(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
     before = db.rows()
-    monkeypatch.setattr("noria.runtime.worker.checkpoints.SAVED_BYTES", 200_000)
+    monkeypatch.setattr("noria.runtime.worker.state_writer.SAVED_BYTES", 200_000)
     assert 0 < db.again() < 6
     assert db.rows() == before
 

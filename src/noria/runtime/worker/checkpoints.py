@@ -4,8 +4,8 @@ Call `Checkpoints.restore` at the start, `step` between turns and `keep` at the 
     checkpoint: the states and texts as of one commit (`storage/commits/state_file.py`)
     delta log:  the rows written since (`storage/commits/delta_log.py`); one tick applies them to the restored states
 
-A forked process writes a checkpoint while the worker serves. It has the memory of the moment of the fork, so the
-worker waits some milliseconds for the fork and not for the disk.
+A forked process writes a checkpoint while the worker serves (`state_writer.py`). `cut_checkpoints.py` has the
+checkpoints of one of several workers.
 
 Keeps true: a checkpoint replaces the previous one only when it is complete on disk. A restored checkpoint is put
 back when the states have caught up; so if it kills the worker, the next start has none. A checkpoint is
@@ -14,12 +14,8 @@ optional: missing states are built from the tables. At the end, no state is begu
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,15 +25,13 @@ from noria.core.limits import (
     CHECKPOINT_BYTES,
     CHECKPOINT_KEYS_S,
     CHECKPOINT_LOOK_S,
-    CHECKPOINT_MOST_S,
     CHECKPOINT_REST,
     CHECKPOINT_S,
     CHECKPOINT_SHARE,
     SAVE_S,
-    SAVED_BYTES,
 )
 from noria.dataflow.worker.saving import KEYS
-from noria.runtime.worker.parent_end import end_with_parent
+from noria.runtime.worker.state_writer import StateWriter
 from noria.state.symbols.symbols import SymbolTable
 from noria.storage.commits import state_file
 from noria.storage.commits.state_file import SavedStateFile, SavedUnusable
@@ -46,8 +40,6 @@ from noria.storage.rocks.store_position import StorePosition
 from noria.storage.store import RocksStore
 
 Note = Callable[[str], object]
-_FIRST_FILE = 3  # behind the standard streams
-_NICE = 10  # the writer yields to serving processes
 
 
 def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> SavedStateFile | None:
@@ -66,9 +58,8 @@ def strings_of_before(directory: Path, symbols: SymbolTable, note: Note) -> Save
 
 @dataclass(frozen=True)
 class _Writing:
-    """A process that writes a checkpoint: its commit, its states with about their bytes, and its start."""
+    """A checkpoint that is being written: its commit, its states with about their bytes, and its start."""
 
-    pid: int
     position: StorePosition
     nbytes_of: dict[str, int]
     began: float
@@ -80,8 +71,9 @@ class Checkpoints:
 
     def __init__(self, directory: Path, worker: Any, store: RocksStore, symbols: SymbolTable, note: Note,
                  clock: Callable[[], float] = time.monotonic):
-        self._directory, self._worker, self._store, self._symbols = directory, worker, store, symbols
+        self._directory, self._worker, self._store = directory, worker, store
         self._note, self._clock = note, clock
+        self._writer = StateWriter(directory, symbols)
         self._restored_from: SavedStateFile | None = None  # not yet put back on disk
         self._resumes = False  # the delta log goes on when the worker begins to serve
         self._writing: _Writing | None = None
@@ -172,44 +164,20 @@ class Checkpoints:
         if position is None:
             return
         began = self._clock()
-        worker = os.getpid()
-        pid = os.fork()
-        if not pid:
-            self._write(position, worker)
-        self._writing = _Writing(pid, position, dict(nbytes_of), began)
-
-    def _write(self, position: StorePosition, worker: int) -> None:
-        """Save the states in the forked process, which uses only its memory and its own file."""
-        code = 1
-        with suppress(BaseException):
-            gc.disable()  # an object of RocksDB must not be freed: its threads are not here
-            for number in (signal.SIGTERM, signal.SIGALRM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            signal.alarm(CHECKPOINT_MOST_S)
-            end_with_parent()
-            if os.getppid() != worker:  # it ended before
-                os._exit(code)
-            os.closerange(_FIRST_FILE, os.sysconf("SC_OPEN_MAX"))  # peers of a killed worker must see the end
-            os.nice(_NICE)
-            self._save(position, state_file.NEXT, lambda: True)
-            code = 0
-        os._exit(code)
+        self._writer.fork(position, self._worker.states)
+        self._writing = _Writing(position, dict(nbytes_of), began)
 
     def _look(self) -> None:
         """If the checkpoint is written, replace the previous one and trim the log."""
         writing = self._writing
         assert writing is not None
-        try:
-            ended, status = os.waitpid(writing.pid, os.WNOHANG)
-        except ChildProcessError:  # already reaped: the file shows the outcome
-            ended, status = writing.pid, 0
-        if not ended:
+        if (why := self._writer.ended()) is None:
             return
         self._writing = None
         self._next = self._clock() + max(CHECKPOINT_S, CHECKPOINT_REST * (self._clock() - writing.began))
         try:
-            if status:
-                raise OSError(f"the process that saves them ended with status {status}")
+            if why:
+                raise OSError(why)
             self._bytes = state_file.put_in_place(self._directory)
             self._store.deltas.trim(writing.position)
             self._saved, self._written = writing.nbytes_of, self._clock()
@@ -219,27 +187,12 @@ class Checkpoints:
     # ---------------------------------------------------------------- at the end
     def keep(self) -> None:
         """Save the states as the last act of a worker that ends in order."""
-        self._stop_writing()
+        self._writer.stop()
         until, position = self._clock() + SAVE_S, None
         try:
             position = self._store.position()
             state_file.remove(self._directory)
             if position is not None:
-                self._save(position, state_file.FILE, lambda: self._clock() < until)
+                self._writer.write(position, self._worker.states(), state_file.FILE, lambda: self._clock() < until)
         except Exception as e:  # a full disk, no memory: saved states are optional, and the worker is to end
             self._note(f"states are not saved: {e!r}")
-
-    def _stop_writing(self) -> None:
-        if self._writing is not None:
-            with suppress(OSError):
-                os.kill(self._writing.pid, signal.SIGKILL)
-                os.waitpid(self._writing.pid, 0)
-            self._writing = None
-
-    def _save(self, position: StorePosition, file: str, in_time: Callable[[], bool]) -> None:
-        states, disk = list(self._worker.states()), os.statvfs(self._directory)
-        most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
-        strings = self._symbols.saved()
-        if states and sum(s.nbytes for s in strings) < most:
-            state_file.save(self._directory, position, strings, states,
-                            lambda nbytes: nbytes < most and in_time(), file)

@@ -98,14 +98,16 @@ class DeltaLog:
 
     # ---------------------------------------------------------------- reading
     def since(self, position: StorePosition, tables: Iterable[StoredTable]) -> dict[str, Batch] | None:
-        """By table, the net rows of all commits after `stand` until the store was opened; None if they are unknown.
+        """By table, the net rows of all commits after `position`; None if they are unknown.
 
-        Tables dropped since then are left out.
+        They end at the opening of the store, or now if the log is recording.  Tables dropped since `position` are left
+        out.
         """
+        end = self._end if self._end is not None and self.recording else self._engine.opened_at.sequence
         if self._engine.opened_at.identity != position.identity:
             return None
-        found = self._records(position.sequence) if position.sequence < self._engine.opened_at.sequence else []
-        if found is None or position.sequence > self._engine.opened_at.sequence:
+        found = self._records(position.sequence, end) if position.sequence < end else []
+        if found is None or position.sequence > end:
             return None
         by_number = {t.definition.table_id: t for t in tables}
         parts: dict[str, list[Batch]] = {}
@@ -115,8 +117,8 @@ class DeltaLog:
         netted = {name: net(concat(some, some[0].width)) for name, some in parts.items() if some}
         return {name: rows for name, rows in netted.items() if len(rows)}
 
-    def _records(self, sequence: int) -> list[_Rows] | None:
-        """The records from a sequence number until the store was opened; None if one is missing."""
+    def _records(self, sequence: int, end: int) -> list[_Rows] | None:
+        """The records from a sequence number until another one; None if one is missing."""
         found: list[_Rows] = []
         self.nbytes = 0
         if DELTAS not in self._engine.families():
@@ -133,7 +135,7 @@ class DeltaLog:
                 after = items[-1][0] + b"\0"
         except (SqlError, StoreError, msgspec.DecodeError):  # a damaged file: states are built from the tables
             return None
-        return found if sequence == self._engine.opened_at.sequence else None
+        return found if sequence == end else None
 
     def resume(self) -> None:
         """Continue recording after `since` has returned rows.

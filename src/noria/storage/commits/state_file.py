@@ -37,11 +37,12 @@ _SLICE = 2**22  # bytes written and summed at a time
 
 
 def save(directory: Path, position: StorePosition, symbols: Sequence[Array],
-         states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE) -> int:
+         states: Iterable[tuple[str, int, Callable[[], Batch]]], fits: Callable[[int], bool], name: str = FILE,
+         cut: str = "") -> int:
     """Write the symbol table and the states, each under its name, and return how many states were saved.
 
-    A state is saved if `fits` accepts the bytes that the file would have with it.  name: of the file.  After an
-    OSError nothing is saved.
+    A state is saved if `fits` accepts the bytes that the file would have with it.  name: of the file.  cut: of several
+    workers, the cut as of which all have saved their states.  After an OSError nothing is saved.
     """
     path, saved = directory / name, 0
     unfinished = directory / f"{FILE}.new"
@@ -57,7 +58,7 @@ def save(directory: Path, position: StorePosition, symbols: Sequence[Array],
                 index[state] = [_put(file, a) for a in (rows.columns, rows.weights)]
                 saved += 1
             tail = json.dumps({"version": __version__, "identity": position.identity, "sequence": position.sequence,
-                               "arrays": index}).encode()
+                               "cut": cut, "arrays": index}).encode()
             file.write(tail + _TAIL.pack(len(tail), zlib.crc32(tail)) + _MAGIC)
             if name == NEXT:  # a worker that is shutting down does not wait for the disk
                 file.flush()
@@ -111,6 +112,7 @@ class SavedStateFile:
         try:
             about = self._read_index()
             self.position = StorePosition(str(about["identity"]), int(about["sequence"]))
+            self.cut = str(about.get("cut", ""))
             self._arrays: dict[str, list[Any]] = dict(about["arrays"])
         except (ValueError, KeyError, TypeError, struct.error) as e:
             raise SavedUnusable(str(e)) from e
@@ -139,6 +141,10 @@ class SavedStateFile:
     def states(self) -> Mapping[str, Callable[[], Batch | None]]:
         """By name, a function that returns the state's rows, or None if they are damaged."""
         return {name: partial(self._batch, name) for name in self._arrays if name != SYMBOLS}
+
+    def is_whole(self) -> bool:
+        """True if no state is damaged."""
+        return all(rows() is not None for rows in self.states().values())
 
     def _batch(self, name: str) -> Batch | None:
         try:
