@@ -156,7 +156,7 @@ class Game:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.runtime.cluster.copying.COPIED_ROWS", 20)
+    monkeypatch.setattr("noria.runtime.cluster.exclusive.COPIED_ROWS", 20)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

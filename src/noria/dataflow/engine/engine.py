@@ -68,6 +68,7 @@ class Engine:
         self.limits: RequestLimits | None = None
         self.saved: SavedState | None = None  # states of an earlier life, until rows are written
         self.restored = 0  # the number of states restored
+        self.texts_reserved = False  # texts of saved states that may yet be restored are not freed
         self.refill: KeyRefill | None = None  # keys of partial views, to be filled again
         self.exchanges: WorkerExchanges | None = None  # with several workers: the connection to the others
         self.first_rows: Callable[[Node, Order, int], Batch | None] = lambda *_: None  # `oneshot.first_rows`
@@ -388,10 +389,16 @@ class Engine:
         built in slices, or its deltas are kept back until Spark has computed its input."""
         if node in self.builds.states or node.stash is not None:
             return
+        saved = self.saved
         if node.op.remote and self.exchanges is not None:
+            if at_once and saved is not None and saved.restore(node):
+                return
             node.inert = True
             self.builds.state(BackfillReceiver(node))
-            self.exchanges.restart_full_state(node)
+            if saved is not None and saved.lacks_rows:
+                saved.build_later.append(node)
+            else:
+                self.exchanges.restart_full_state(node)
             return
         if in_use:
             self.builds.finish_indexes(node)
@@ -399,7 +406,6 @@ class Engine:
         if in_use and not waits:
             self.build(node)
             return
-        saved = self.saved
         if at_once and not waits and saved is not None and saved.restore(node):
             return
         if saved is not None and saved.lacks_rows:

@@ -81,7 +81,7 @@ def hold_limit(engine: Engine, limit: int) -> None:
     Partial states keep a share of the limit even if full states and texts use all of it: otherwise every read
     would miss. While requests among workers lose the same keys repeatedly, the goal is KEPT_BYTES higher.
     """
-    waits = engine.saved is not None and engine.saved.waits
+    waits = engine.texts_reserved or (engine.saved is not None and engine.saved.waits)
     if engine.symbols.sweep_is_due() and not waits:
         sweep(engine)
     if not limit:

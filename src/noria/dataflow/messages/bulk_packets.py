@@ -28,6 +28,30 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class SaveStates:
+    """Begin to save the states of these names, and those that they derive from, as of this moment of several workers.
+    Answer: `Done` with a digest of all names, which is equal at all workers; "" if they cannot be saved now.
+
+    `cut`: the name of the moment. `at_end`: the worker is to end, so it saves before it answers.
+    """
+
+    request: int
+    cut: str
+    names: tuple[str, ...]
+    at_end: bool = False
+
+
+@dataclass(frozen=True)
+class KeepStates:
+    """Keep the states that were saved as of this cut, in place of earlier ones, or drop them. Answer: `Done` with
+    whether they are kept."""
+
+    request: int
+    cut: str
+    keep: bool
+
+
+@dataclass(frozen=True)
 class Ingest:
     """Ingest SST files built by Spark into a table, and renew the states that derive from it. Answer: `Done`.
 

@@ -23,6 +23,8 @@ from noria.dataflow.messages.bulk_packets import (
     IndexFiles,
     IndexRequest,
     Ingest,
+    KeepStates,
+    SaveStates,
     Snapshot,
 )
 from noria.dataflow.messages.peer_messages import Message
@@ -46,8 +48,8 @@ from noria.plan.view import ViewDef
 
 __all__ = [  # re-exported names
     "AddView", "AlterTable", "Bootstrap", "ChangeOrigin", "CheckIngest", "CheckView", "CreateTable",
-    "DropTable", "DropView", "IndexFiles", "IndexRequest", "Ingest", "Migrate", "Migrated", "MigrationStep",
-    "RecordedChange", "Rehearse", "RenameView", "Snapshot",
+    "DropTable", "DropView", "IndexFiles", "IndexRequest", "Ingest", "KeepStates", "Migrate", "Migrated",
+    "MigrationStep", "RecordedChange", "Rehearse", "RenameView", "SaveStates", "Snapshot",
 ]
 
 Unique = tuple[tuple[int, ...], ...]
@@ -312,6 +314,8 @@ class Inspect:
     * flush ahead (bytes): flush memtables of at least this size, and say whether that is done.
     * forecast: how the Query `read` would be answered (`QueryForecast`); nothing is kept.
     * few between (column, least code, greatest code, table: "0 1 10 t"): whether an index shows few rows in the range.
+    * checkpoint: of one of several workers, what it has saved and could save (`CutStates.status`).
+    * restorable (cut): whether it can restore the states that it saved as of this cut.
     * lock waits: for each transaction that waits for a lock, its name and those for whom it waits.
     * remembered names (prefix): the remembered names of groups and writes that begin with the prefix.
     """
@@ -353,7 +357,8 @@ class Hello:
     """The first packet of a started worker: what its store contains.
 
     `last_seq`: the last applied sequence number of `last_epoch`. `prepared`: (group, coordinator) of undecided groups.
-    `decided`: groups that it has committed.
+    `decided`: groups that it has committed. `cut`: of several workers, the cut as of which its saved states are valid;
+    "": it has none.
     """
 
     worker: int
@@ -364,6 +369,7 @@ class Hello:
     tables: tuple[TableDef, ...]
     prepared: tuple[tuple[str, int], ...] = ()
     decided: tuple[str, ...] = ()
+    cut: str = ""
 
 
 Recipients = tuple[tuple[int, int], ...] | None  # (worker, number of the last message to it) of a write; None: unknown
@@ -424,7 +430,8 @@ class Done:
 Packet = (
     Write | Prepare | Decide | PredictEffect | FindConflicts | CheckUnique | UniqueEntries | ReadPage | Read | ReadMany
     | Query | NextRows | Migrate
-    | Rehearse | Snapshot | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Inspect | CheckRowsFit | SetLimit
+    | Rehearse | Snapshot | SaveStates | KeepStates
+    | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Inspect | CheckRowsFit | SetLimit
     | PeerPacket
     | Hello | Wrote | Rows | ReadManyReply | Migrated | Done | TransactionPacket
 )

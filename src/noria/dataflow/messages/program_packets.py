@@ -96,6 +96,7 @@ class Migrate:
     * `adopt`: in recovery, the other workers' graph of these views (`Inspect` "graph plan"), which this worker copies.
     * `first_node`: the number of the graph's first new node, as worker 0 has assigned it; 0: the next one.
     * `back`: these steps undo the last change, which another worker could not make.
+    * `restore`: in recovery of several workers, restore the states that all have saved as of one cut.
     """
 
     steps: tuple[MigrationStep, ...]
@@ -108,6 +109,7 @@ class Migrate:
     adopt: GraphPlan | None = None
     first_node: int = 0
     back: bool = False
+    restore: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ class Migrated:
       values at these positions of the key determine the worker; none: worker 0. The depth is the largest number
       of exchanges above the view.
     * `first_node`: see `Migrate`.
+    * `restored`: whether saved states were restored.
     """
 
     seq: int
@@ -144,3 +147,4 @@ class Migrated:
     yielded: tuple[str, ...] = ()
     routes: tuple[tuple[str, tuple[int, ...], int], ...] = ()
     first_node: int = 0
+    restored: bool = False

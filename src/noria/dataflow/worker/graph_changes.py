@@ -219,6 +219,7 @@ class GraphChanges:
         self._planner.replan()
         self._engine.relayout(self._large)
         self._engine.builds.declare()
+        self._catch_up()
 
     def graph_plan(self) -> GraphPlan:
         """The graph as data, which another worker can adopt."""

@@ -75,6 +75,7 @@ class Worker:
         self._read_files, self._pid = read_files, pid
         self.checkpoint: Callable[[], None] = lambda: None  # called in each turn: saves `states` when that is due
         self.keep: Callable[[], None] = lambda: None  # saves `states` at an orderly end, before `close`
+        self._cut: saving.CutStates | None = None  # of one of several workers
         self._steps = self._bugs = 0
         self._grows = True  # whether states may have grown since memory was checked
         self.environment = environment or WorkerEnvironment()
@@ -127,7 +128,8 @@ class Worker:
     def hello(self) -> packets.Hello:
         epoch, seq = self.store.applied()
         return packets.Hello(self.worker, self._pid, epoch, seq, self.store.recipe(),
-                             tuple(self.store.tables().values()), *self.store.groups())
+                             tuple(self.store.tables().values()), *self.store.groups(),
+                             "" if self._cut is None else self._cut.files.cut)
 
     def step(self, envelopes: Sequence[Envelope]) -> list[Envelope]:
         """Handle packets in order and some work in turns. Each packet has one reply, now or later."""
@@ -365,6 +367,14 @@ class Worker:
         since by table. Call it before the program is restored."""
         self.engine.saved = saving.RestorableStates(self.engine, states, self.changes.graph_plan, deltas)
 
+    def save_at_cuts(self, files: saving.CheckpointFiles) -> None:
+        """Save and restore states with the other workers. Call it before `hello`."""
+        self._cut = cut = saving.CutStates(self.engine, self.changes.graph_plan, files)
+        self._answers |= {packets.SaveStates: cut.save, packets.KeepStates: cut.keep}
+        self._deferred.questions |= {
+            "checkpoint": lambda e, _: packets.Done(number_of(e), cut.status()),
+            "restorable": lambda e, name: packets.Done(number_of(e), files.is_restorable(name))}
+
     @property
     def restoring(self) -> bool:
         """Whether states of an earlier life wait for the program or for the rows written since."""
@@ -398,6 +408,9 @@ class Worker:
         if self._peers is not None and body.version:
             self._peers.version = body.version  # messages sent meanwhile carry it
         failed: tuple[tuple[str, SqlError], ...] = ()
+        if body.restore and self._cut is not None:
+            self._cut.offer()
+        saved = self.engine.saved
         if body.adopt is not None:
             self.changes.adopt(body.steps, body.adopt)
         elif body.each:
@@ -407,6 +420,9 @@ class Worker:
             if self._peers is not None:
                 self._peers.stayed(before)
             return packets.Migrated(e.seq, error)
+        restored = body.restore and saved is not None and not saved.waits
+        if self._cut is not None and (body.each or body.adopt is not None):
+            self._cut.started(restored)
         if self._peers is not None and not body.durable:
             self.engine.views.take_over()  # views of an earlier life would miss the others' writes
         self.scans.check_tables()
@@ -419,7 +435,7 @@ class Worker:
                                 tuple(self._waiting(made)), failed,
                                 tuple(v for v in made if not self.engine.ready(v)),
                                 tuple(s.view for s in body.steps if isinstance(s, packets.DropView) and s.idle
-                                      and s.view not in self.engine.readers))
+                                      and s.view not in self.engine.readers), restored=restored)
 
     def _rehearse(self, body: packets.Rehearse) -> packets.Packet:
         return packets.Done(body.request, self.changes.rehearse(body.steps))

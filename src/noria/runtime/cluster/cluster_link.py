@@ -36,6 +36,7 @@ from noria.dataflow.messages.packets import (
     Write,
 )
 from noria.runtime.cluster.absent_workers import AbsentWorkers, state_of, why_of
+from noria.runtime.cluster.checkpoints import ClusterCheckpoints
 from noria.runtime.cluster.consistent_cut import ConsistentCut, Snapshots
 from noria.runtime.cluster.exclusive import ExclusiveWrites, PastPauses
 from noria.runtime.cluster.joining import SomeLink
@@ -49,7 +50,7 @@ from noria.runtime.cluster.starting import WorkerStarts
 from noria.runtime.cluster.write_router import WriteRouter
 from noria.runtime.link.change_queue import Change
 from noria.runtime.link.commit_order import CommitOrder, Scope
-from noria.runtime.link.link import LinkState, LinkStats, OnHello
+from noria.runtime.link.link import LinkState, LinkStats, OnHello, WorkerLink
 from noria.runtime.link.one_worker_link import Losses
 from noria.runtime.link.pauses import Pauses, TableWrites
 from noria.runtime.link.result_memory import MemoryLease
@@ -85,6 +86,7 @@ class ClusterLink:
         self._reads = ScatteredReads(links, program)
         self._loads = BulkLoads(links, program, groups, read_your_writes, numbering, self._pauses, pending, one_moment)
         self._snapshots = Snapshots(links, program, groups, read_your_writes, one_moment)
+        self.checkpoints = ClusterCheckpoints(links, epoch, program, groups, read_your_writes, one_moment)
         exclusive = ExclusiveWrites(links, program, read_your_writes, self._pauses, pending,
                                     PastPauses(self._begin, router.moved), self.submit)
         self.unwritten, self.copied = exclusive.unwritten, exclusive.copied
@@ -117,12 +119,15 @@ class ClusterLink:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         await asyncio.gather(*(link.start() for link in self.links))
+        if all(isinstance(link, WorkerLink) for link in self.links):  # a process of the application is not forked
+            self.checkpoints.start()
 
     async def _welcome(self, hello: Hello) -> None:
         if self.on_hello is not None:
             await self.on_hello(hello)
 
     async def close(self) -> None:
+        await self.checkpoints.finish()
         for link in self.links:
             await link.close()
         self._background.close()

@@ -13,7 +13,7 @@ acknowledged, the cut never contains only the later one. A failed or cancelled c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -108,8 +108,8 @@ async def _while_there(links: Sequence[SomeLink], work: Awaitable[T]) -> T:
         task.cancel()
 
 
-async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Run all coroutines and return their results. If one fails, the others are cancelled."""
+async def _all(works: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Return the results of all. If one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return list(await asyncio.gather(*tasks))

@@ -33,13 +33,16 @@ async def follow(link: SomeLink, hello: Hello, target: ProgramMirror) -> None:
             raise reply.error
 
 
-async def adopt(link: SomeLink, plan: dict[str, Any], mirror: ProgramMirror) -> Migrated:
-    """Send the worker the graph of this plan (`Inspect` "graph plan") for the program's views."""
+async def adopt(link: SomeLink, plan: dict[str, Any], mirror: ProgramMirror, restore: bool = False) -> Migrated:
+    """Send the worker the graph of this plan (`Inspect` "graph plan") for the program's views. `restore`: as in
+    `Migrate`."""
     steps = tuple(AddView(v) for v in mirror.views.values())
     reply: Migrated = await link.recover(Migrate(steps, mirror.recipe, False, adopt=plan["plan"],
-                                                 version=plan["version"]))
+                                                 version=plan["version"], restore=restore))
     if reply.error is not None:
         raise reply.error
+    if restore and not reply.restored:
+        raise RuntimeError(f"worker {link.worker} has not restored the states that the others have restored")
     return reply
 
 

@@ -34,7 +34,7 @@ from noria.runtime.cluster.absent_workers import AbsentWorkers
 from noria.runtime.cluster.joining import ChangeUnderWay, SomeLink, plan_undo, undo
 from noria.runtime.cluster.mirror import ProgramMirror, yielding
 from noria.runtime.cluster.numbering import AutoIncrement
-from noria.runtime.cluster.program_state import LEADER, ProgramState
+from noria.runtime.cluster.program_state import LEADER, ProgramState, Restores
 from noria.runtime.link.pauses import ALL, Pauses, TableWrites
 from noria.runtime.routing.answers import combined_replies
 from noria.runtime.transactions.unique import UniqueIndexCheck, compared
@@ -71,7 +71,11 @@ class ProgramChanges:
         """Within `on_hello` only: worker 0 restores the program, and the others copy it from there."""
         program = self._program
         program.version = max(program.version, 1)  # all workers are new: later changes must have later versions
-        reply: Migrated = await self._links[LEADER].recover(replace(body, version=program.version))
+        if program.restores is Restores.BEGUN:
+            raise RuntimeError("saved states were restored, and then the program is to be restored in parts")
+        restore = program.restores is Restores.AGREED
+        reply: Migrated = await self._links[LEADER].recover(replace(body, version=program.version, restore=restore))
+        program.restores = Restores.BEGUN if reply.restored else Restores.NOTHING
         if reply.error is None:
             program.mirror = program.mirror.after(body.steps, program.mirror.recipe, [v for v, _ in reply.failed])
             program.routes.changed(body.steps, [reply], program.mirror.views)

@@ -7,6 +7,7 @@ way, `next` is the program after it.
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 
 from noria.dataflow.messages.packets import Migrated
 from noria.runtime.cluster.joining import ChangeUnderWay
@@ -16,12 +17,22 @@ from noria.runtime.routing.key_routing import KeyRoutes
 LEADER = 0  # its catalog decides what the program is
 
 
+class Restores(Enum):
+    """What workers that start together do with saved states."""
+
+    NOTHING = "nothing"  # they build all states from tables
+    AGREED = "agreed"  # worker 0 is to restore its states
+    BEGUN = "begun"  # worker 0 has restored its states, so the others must
+
+
+
+
 class ProgramState:
     """The program of all workers.
 
     `known`: set once the program is known. All workers that start together get another event. `changing`: held by a
     change. `started`: replies of workers that started since a change began. `adopted`: by worker, the version of the
-    graph that it adopted in this life.
+    graph that it adopted in this life. `restores`: while all workers start, whether they restore saved states.
     """
 
     def __init__(self, workers: int):
@@ -31,6 +42,7 @@ class ProgramState:
         self.known, self.changing = asyncio.Event(), asyncio.Lock()
         self.started: list[Migrated] = []
         self.adopted: dict[int, int] = {}
+        self.restores = Restores.NOTHING
 
     def mirror_at(self, version: int) -> ProgramMirror:
         """The tables and views that belong to a graph of this version."""

@@ -3,6 +3,8 @@
     another worker serves    the starting worker copies its graph, then makes the changes made since
     none serves              all wait for each other; worker 0's catalog defines the program, and the others follow it
 
+If all have saved their states as of one cut, they restore them (`checkpoints.py`).
+
 Keeps true: a worker serves when it has the tables and the graph of all workers. If a worker is lost while all start
 together, all start again.
 """
@@ -15,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from noria.dataflow.messages.packets import Hello, Inspect, Migrate, SetLimit
+from noria.dataflow.messages.packets import Done, Hello, Inspect, Migrate, SetLimit
 from noria.runtime.cluster.joining import SomeLink, adopt, follow
 from noria.runtime.cluster.mirror import ProgramMirror, catalog_only, of_views
 from noria.runtime.cluster.numbering import AutoIncrement
 from noria.runtime.cluster.pending_changes import Background
-from noria.runtime.cluster.program_state import LEADER, ProgramState
+from noria.runtime.cluster.program_state import LEADER, ProgramState, Restores
 from noria.runtime.link.change_queue import Change, WorkerUnavailable
 from noria.runtime.link.link import LinkState, OnHello
 from noria.runtime.transactions.read_your_writes import ReadYourWrites
@@ -102,13 +104,29 @@ class WorkerStarts:
             await self._groups.resolve(hello, lambda w: hellos[w].decided)
         for hello in hellos[1:]:
             await follow(self._links[hello.worker], hello, program.mirror)
+        program.restores = Restores.AGREED if await self._can_restore(hellos) else Restores.NOTHING
         await self._welcome(hellos[LEADER])
         plan = (await leader.recover(Inspect(0, "graph plan"))).value
+        restored = program.restores is Restores.BEGUN
         for link in others:
-            await adopt(link, plan, program.mirror)
+            await adopt(link, plan, program.mirror, restored)
+        if restored:  # the rows that each has written since are on their way to the others
+            await self._of_all(f"{program.routes.depth} ", "caught up")
         await self._numbering.look(program.mirror.tables.values(), lambda link, b: link.recover(b))
         if any(self._waiting.get(h.worker) is not h for h in hellos):
             raise WorkerUnavailable("a worker that had the program was lost")
+
+    async def _can_restore(self, hellos: Sequence[Hello]) -> bool:
+        """Whether all workers can restore the states that they saved as of the same cut."""
+        cut = hellos[LEADER].cut
+        if not cut or any(hello.cut != cut for hello in hellos):
+            return False
+        await self._of_all("1 ", "caught up")  # then each knows that the others have restarted
+        return all(done.value for done in await self._of_all(cut, "restorable"))
+
+    async def _of_all(self, argument: str, what: str) -> list[Done]:
+        """Ask all starting workers a question."""
+        return list(await asyncio.gather(*(link.recover(Inspect(0, what, argument)) for link in self._links)))
 
     async def _copy_graph(self, link: SomeLink, hello: Hello, donor: SomeLink) -> None:
         """Send a starting worker the graph of a serving one (`donor`), then the changes made since."""

@@ -434,6 +434,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     from noria.lowering.lower import Lowering
     from noria.runtime.worker import warm
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
+    from noria.runtime.worker.cut_checkpoints import CutCheckpoints
     from noria.state.symbols.symbols import SymbolTable
     from noria.storage.rocks.engine import RocksMemory
     from noria.storage.store import RocksStore
@@ -444,7 +445,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     published = views_dir(config.run_dir, config.worker, config.workers)
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
-    saved = strings_of_before(config.shard_dir, symbols, around.note) if config.workers == 1 else None
+    saved = strings_of_before(config.shard_dir, symbols, around.note)
     shard = Shard(config.worker, config.workers) if config.workers > 1 else None  # one has all rows
     store = RocksStore(str(config.shard_dir / "base"), symbols, fence=incarnation,
                        memory=RocksMemory.within(config.memory_limit), shard=shard)
@@ -454,10 +455,14 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
                        memory_limit=config.memory_limit, large=WORKER_BOOTSTRAP_ROWS if by_spark else None,
                        large_index=WORKER_INDEX_ROWS if config.spark else 0, read_files=_record_batches,
                        pid=os.getpid(), environment=around, workers=config.workers, incarnation=incarnation)
-    if config.workers == 1:  # of several, messages are under way when one of them ends
+    if config.workers == 1:
         checkpoints = Checkpoints(config.shard_dir, core, store, symbols, around.note)
         core.keep, core.checkpoint = checkpoints.keep, checkpoints.step
         checkpoints.restore(saved)
+    else:
+        cuts = CutCheckpoints(config.shard_dir, store, symbols, saved, around.note)
+        core.checkpoint = cuts.step
+        core.save_at_cuts(cuts)
     hosted: HostedWorker = core
     return hosted
 

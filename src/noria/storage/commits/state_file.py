@@ -41,8 +41,9 @@ def save(directory: Path, position: StorePosition, symbols: Sequence[Array],
          cut: str = "") -> int:
     """Write the symbol table and the states, each under its name, and return how many states were saved.
 
-    A state is saved if `fits` accepts the bytes that the file would have with it.  name: of the file.  cut: of several
-    workers, the cut as of which all have saved their states.  After an OSError nothing is saved.
+    A state is saved if `fits` accepts the bytes that the file would have with it.  After an OSError nothing is saved.
+
+    name: of the file.  cut: of several workers, as of which all have saved their states.
     """
     path, saved = directory / name, 0
     unfinished = directory / f"{FILE}.new"
@@ -128,6 +129,10 @@ class SavedStateFile:
         if len(tail) != length or zlib.crc32(tail) != check:
             raise ValueError("its index is damaged")
         return json.loads(tail)
+
+    def take_again(self) -> None:
+        """After `put_back`: the next start does not meet the file, if this one dies."""
+        os.replace(self._directory / FILE, self._directory / TAKEN)
 
     def put_back(self) -> None:
         """Make the file available to the next start."""
