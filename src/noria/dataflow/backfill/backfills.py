@@ -405,7 +405,7 @@ class Backfills:
         if self._try(build, lambda: build.step(self.engine)):
             self._completed(build)
         else:
-            build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS)
+            build.rows = pace.next_rows(build.rows, BUILD_SLICE_MS, MOST_ROWS, build.cost)
 
     def _try(self, build: Backfill, step: Callable[[], bool | None]) -> bool:
         engine = self.engine

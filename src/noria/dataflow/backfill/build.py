@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from noria.core.errors import SqlError
+from noria.dataflow.backfill.pace import SliceCost
 from noria.dataflow.graph.graph import Graph
 from noria.dataflow.graph.nodes import GraphRuntime, Node, RemoteEvictions
 from noria.dataflow.graph.request_limits import Clock
@@ -58,10 +59,10 @@ class BackfillRuntime(GraphRuntime, Protocol):
 
 
 class Backfill:
-    """One build. `rows`: the size of its next slice. `error`: why it has stopped."""
+    """One build. `rows`: the size of its next slice. `cost`: of its slices. `error`: why it has stopped."""
 
     def __init__(self) -> None:
-        self.rows = FIRST_ROWS
+        self.rows, self.cost = FIRST_ROWS, SliceCost()
         self.error: SqlError | None = None
 
     def step(self, engine: BackfillRuntime) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, statement_timeout, too_much_at_once
 from noria.core.limits import LONG_LOOKUP_ROWS, LONG_LOOKUPS, LOOKUP_SLICE_MS, NULL_CODE, REQUEST_BYTES
-from noria.dataflow.backfill.pace import Pace, no_time
+from noria.dataflow.backfill.pace import Pace, SliceCost, no_time
 from noria.dataflow.engine.runtime import EngineRuntime
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import used_columns
@@ -61,6 +61,7 @@ class SlicedLookup:
         self._engine = engine
         self.base, self.cols, self.keys = needed.base, needed.cols, needed.keys
         self.rows, self.spent_ns, self.stale = FIRST_ROWS, 0, False
+        self.cost = SliceCost()
         self._used_columns = _kept(self.base)
         self.restart()
 
@@ -304,7 +305,7 @@ class SlicedLookups:
         finally:
             self.engine.limits = outer
         lookup.spent_ns += pace.computed_ns()
-        lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS)
+        lookup.rows = pace.next_rows(lookup.rows, LOOKUP_SLICE_MS, MOST_ROWS, lookup.cost)
 
     def _continue(self, reader: _WaitingRead, run: Callable[[Envelope], None]) -> None:
         """Run the read again if its lookup is complete; otherwise let the next read have its turn."""

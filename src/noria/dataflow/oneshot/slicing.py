@@ -24,7 +24,7 @@ import numpy as np
 from noria.core.batch import Batch, Codes, concat
 from noria.core.errors import InvariantViolation, SqlError, interrupted, read_limit_error, view_changed
 from noria.core.limits import BUILD_SLICE_MS, NULL_CODE, ONE_SHOT_BYTES, ONE_SHOT_SCAN_ROWS, ONE_SHOTS_BYTES
-from noria.dataflow.backfill.pace import Pace, no_time
+from noria.dataflow.backfill.pace import Pace, SliceCost, no_time
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.keys import distinct
@@ -68,6 +68,7 @@ class Scan:
         self._among = _traced(top, lookup.key)
         shot.ignore_states()
         self.rows, self.done, self.over, self._stale = FIRST_ROWS, 0, False, False
+        self.cost = SliceCost()
         self._begin()
 
     @staticmethod
@@ -348,7 +349,7 @@ class Scans:
             reply = error_reply(a.envelope, self.on_defect(f"a slice of Query {a.number}", bug))
         finally:
             self.engine.limits = outer
-        a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS)
+        a.scan.rows = pace.next_rows(a.scan.rows, BUILD_SLICE_MS, MOST_ROWS, a.scan.cost)
         if reply is not None:
             self._waiting.remove(a)
             self._oldest.remove(a)

@@ -24,7 +24,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.errors.codes import QUERY_TIMEOUT
 from noria.core.limits import FILL_AHEAD_MISSES, FILL_AHEAD_SHARE, FILL_AHEAD_SLICE_MS, NULL_CODE
-from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.backfill.pace import Pace, SliceCost
 from noria.dataflow.cluster.exchanges import Exchanges
 from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
@@ -79,7 +79,7 @@ class FillAhead:
         self._current: Node | None = None
         self._received = deque[tuple[Node, EncodedRows]]()  # of other workers' slices: keys that this worker owns
         self._waits = False  # an upquery, for other workers' rows
-        self.rows = FIRST_ROWS
+        self.rows, self._cost = FIRST_ROWS, SliceCost()
         if exchanges is not None:
             exchanges.found_keys.receive = self.receive
 
@@ -195,7 +195,7 @@ class FillAhead:
         if not self._guarded(node, scan):
             fill.over = True
             return 0
-        self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS)
+        self.rows = pace.next_rows(self.rows, FILL_AHEAD_SLICE_MS, _MOST_ROWS, self._cost)
         fill.rows, fill.after = fill.rows + len(rows), after
         if after is None:
             fill.bases.popleft()

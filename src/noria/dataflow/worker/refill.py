@@ -16,7 +16,7 @@ import numpy as np
 from noria.core.batch import Codes
 from noria.core.errors import InvariantViolation, SqlError
 from noria.core.limits import REFILL_KEYS, REFILL_LEAST_KEYS, REFILL_SLICE_MS
-from noria.dataflow.backfill.pace import Pace
+from noria.dataflow.backfill.pace import Pace, SliceCost
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph.graph import ancestors
@@ -47,6 +47,7 @@ class Refill:
         self._engine = engine
         self._left = deque((view, some) for view, some in keys.items() if some.shape[1])
         self._keys, self._most = _FIRST_KEYS, _MOST_KEYS  # of the next slice, and of any
+        self._cost = SliceCost()
 
     def has_work(self) -> bool:
         """Whether a view can be filled now. Drops the keys of views that no longer fit."""
@@ -75,7 +76,7 @@ class Refill:
         except Exception:  # a defect, which reads of the view will report; half-filled states are dropped
             engine.forget_partial(ancestors(engine.readers[view]))
             return int(some.shape[1])
-        self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most)
+        self._keys = pace.next_rows(self._keys, REFILL_SLICE_MS, self._most, self._cost)
         if rest.shape[1]:
             self._left.append((view, rest))
         return int(some.shape[1])
