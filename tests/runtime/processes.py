@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,16 +11,10 @@ from typing import Any, TypeVar
 from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport.wire import private_endpoint
 from noria.runtime.worker.worker_main import WorkerConfig
+from runtime.fork_server import ForkedProcess, forked
 
 T = TypeVar("T")
 DEADLINE_S = 20.0
-_CHILD = """
-import pickle, sys
-from noria.runtime.worker.remote_hosts import local_config
-from noria.runtime.worker.worker_main import run_worker
-with local_config(pickle.load(sys.stdin.buffer)) as config:
-    print(run_worker(config), flush=True)
-"""
 
 
 def config(tmp_path: Path, endpoint: str = "", epoch: int = 1, factory: str = "runtime.fake_worker:build",
@@ -33,19 +23,12 @@ def config(tmp_path: Path, endpoint: str = "", epoch: int = 1, factory: str = "r
                         epoch, lease_ms=lease_ms, factory=factory)
 
 
-def spawn(what: WorkerConfig) -> subprocess.Popen[bytes]:
+def spawn(what: WorkerConfig) -> ForkedProcess:
     """Run `run_worker` in a process of its own, which prints why it ended."""
-    child = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE,
-                             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
-    assert child.stdin is not None
-    child.stdin.write(pickle.dumps(what))
-    child.stdin.close()
-    child.stdin = None
-    return child
+    return forked(what)
 
 
-def finish(child: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+def finish(child: ForkedProcess) -> tuple[int, str, str]:
     """The exit code, the printed reason, and the standard error."""
     out, err = child.communicate(timeout=DEADLINE_S)
     return child.returncode, out.decode().strip(), err.decode()
@@ -56,7 +39,7 @@ class Nursery:
 
     def __init__(self, what: WorkerConfig):
         self.config = what
-        self.children: list[subprocess.Popen[bytes]] = []
+        self.children: list[ForkedProcess] = []
 
     def another(self, why: str = "") -> None:
         self.children.append(spawn(self.config))

@@ -26,6 +26,7 @@ from noria.server.answering.executor import Executor
 from noria.server.outcomes import Outcome, ResultSet
 from noria.server.sessions.sessions import Sessions
 from noria.views.reader import attach
+from runtime.fork_server import ForkedProcess
 from runtime.processes import spawn, within
 
 
@@ -45,8 +46,8 @@ class Several:
         elsewhere = RemoteOwner(lambda worker: forgotten(run_dir, worker, workers), lambda w: self.alive[w].kill())
         self.configs = [replace(WorkerConfig(w, workers, ends[w], path / "data", run_dir, epoch, spark=False),
                                 lease_ms=20_000) for w in range(workers)]
-        self.children: list[subprocess.Popen[bytes]] = []
-        self.alive: dict[int, subprocess.Popen[bytes]] = {}
+        self.children: list[ForkedProcess] = []
+        self.alive: dict[int, ForkedProcess] = {}
         self.ends: dict[int, int] = {}  # by worker: readable once its process has ended
         frontiers = [FrontierReader(frontier_path(run_dir, w), workers) for w in range(workers)]
         self.links = [WorkerLink(ends[w], epoch, w, frontier_of=frontiers[w],

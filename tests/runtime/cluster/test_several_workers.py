@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from noria.runtime.link.link import WorkerLink
 from noria.runtime.transport.wire import private_endpoint
 from noria.runtime.worker.worker_main import WorkerConfig
 from noria.sql.commands import CreateTable, CreateView
+from runtime.fork_server import ForkedProcess
 from runtime.processes import run, spawn, within
 from sql.catalogs import DictCatalog
 
@@ -37,8 +37,8 @@ class Front:
         endpoints = [private_endpoint(run_dir, f"front-{w}") for w in range(WORKERS)]
         self.configs = [replace(WorkerConfig(w, WORKERS, endpoints[w], path / "data", run_dir, 1), lease_ms=20_000)
                         for w in range(WORKERS)]
-        self.children: list[subprocess.Popen[bytes]] = []
-        self.alive: dict[int, subprocess.Popen[bytes]] = {}
+        self.children: list[ForkedProcess] = []
+        self.alive: dict[int, ForkedProcess] = {}
         self.links = [WorkerLink(endpoints[w], 1, w, on_lost=self._again(w), on_hello=self._welcome(w))
                       for w in range(WORKERS)]
 
