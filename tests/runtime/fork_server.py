@@ -8,6 +8,8 @@ moment of the call, and its own random numbers.  The server ends with this proce
 from __future__ import annotations
 
 import functools
+import gc
+import importlib
 import os
 import pickle
 import random
@@ -23,6 +25,7 @@ import time
 import traceback
 from typing import Any
 
+from noria.kernels import making
 from noria.runtime.worker.remote_hosts import local_config
 from noria.runtime.worker.worker_main import WorkerConfig, run_worker
 
@@ -181,11 +184,7 @@ def _be_worker(request: Any, streams: list[int]) -> None:
 
 
 def _main() -> None:
-    import gc
-
-    import noria.runtime.worker.warm  # noqa: F401  (what a worker imports)
-    from noria.kernels import making
-
+    importlib.import_module("noria.runtime.worker.warm")
     making.load()
     gc.collect()
     gc.freeze()

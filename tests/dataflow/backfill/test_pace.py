@@ -13,12 +13,12 @@ SLICE_MS, MOST = 3.0, 65_536
 
 def work(rows: int, fixed_ms: float, row_ms: float, noise: float = 0.0) -> list[tuple[int, float]]:
     """Do so many rows in slices.  Returns the rows and the milliseconds of each."""
-    now, size, cost, chance, slices = 0, 16, SliceCost(), random.Random(4), list[tuple[int, float]]()
+    times, size, cost, chance, slices = [0], 16, SliceCost(), random.Random(4), list[tuple[int, float]]()
     left = rows
     while left > 0:
-        pace = Pace(lambda: now)
+        pace = Pace(lambda: times[0])
         took = (fixed_ms + row_ms * min(size, left)) * (1 + noise * chance.random())
-        now += int(took * 1e6)
+        times[0] += int(took * 1e6)
         slices.append((size, took))
         left -= size
         size = pace.next_rows(size, SLICE_MS, MOST, cost)
