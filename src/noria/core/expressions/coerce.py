@@ -137,10 +137,17 @@ def _single(number: float, column: Column, row: int) -> float:
         raise out_of_range(column.name, row) from None
 
 
+def year_of(number: int, value: Any) -> int:
+    """The year that a number means.  Two digits mean 1970 to 2069.  The number 0 is the year 0000, the text '0' is
+    2000."""
+    if 0 < number < 100 or (number == 0 and isinstance(value, str) and value.strip() != "0000"):
+        return number + (2000 if number < 70 else 1900)
+    return number
+
+
 def _year(value: Any, year: int, column: Column, row: int) -> int:
-    """Convert to YEAR.  Two digits mean 1970 to 2069.  The number 0 is the year 0000, the text '0' is 2000."""
-    if 0 < year < 100 or (year == 0 and isinstance(value, str) and value.strip() != "0000"):
-        return year + (2000 if year < 70 else 1900)
+    """Convert to YEAR."""
+    year = year_of(year, value)
     if year and not 1901 <= year <= 2155:
         raise out_of_range(column.name, row)
     return year

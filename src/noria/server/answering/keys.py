@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS, WRONG_VALUE
-from noria.core.expressions.coerce import coerce
+from noria.core.expressions.coerce import coerce, year_of
+from noria.core.expressions.functions import HexLiteral
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
 from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import DATETIME, Column, Field, Kind
@@ -39,7 +40,8 @@ NO_ROW = _NoRow()
 def key_of(values: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...] | None:
     """Return the values as the key columns store them; None if no row can have this key.  Raises SqlError 1235 for a
     comparison that Noria does not support, and 1525 for a text that is no date."""
-    if len(values) == 1 and type(values[0]) is int and fields[0].type.kind is Kind.INT:
+    if len(values) == 1 and type(values[0]) is int and fields[0].type.kind is Kind.INT and (
+            fields[0].type.declared != "year"):
         return (values[0],) if MIN_INT <= values[0] <= MAX_INT else None
     key = tuple(_comparable(v, f) for v, f in zip(values, fields, strict=True))
     return None if NO_ROW in key else key
@@ -100,13 +102,15 @@ def _floor(number: Decimal) -> int:
 
 def _place(value: Any, field: Field) -> Decimal:
     """Return the position of a value among the column's codes.  It may be between two codes."""
+    if isinstance(value, HexLiteral) and field.type.is_number:
+        value = int(value)
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
     if field.type.kind in (Kind.DATE, Kind.DATETIME):
         precise = replace(DATETIME, scale=6)
         return Decimal(encode(_moment(value, Field(field.name, precise)), precise, NO_SYMBOLS))
     _check_number(value, field)
-    number = _number(value) if isinstance(value, str) else value
+    number = _year(value, _number(value) if isinstance(value, str) else value, field)
     if field.type.kind is Kind.DOUBLE:
         return Decimal(encode_double(float(number)))
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
@@ -133,6 +137,8 @@ def _choices(lookup: Lookup, field: Field) -> list[Any]:
 
 def _are_stored(values: Sequence[Any], field: Field) -> bool:
     """True if the column stores all values unchanged.  Checks thousands of values in one pass."""
+    if field.type.declared == "year":
+        return False
     if field.type.kind is Kind.INT:
         return set(map(type, values)) == {int} and min(values) >= MIN_INT and max(values) <= MAX_INT
     plain = field.type.is_text and not field.type.is_bytes and not field.type.is_json
@@ -145,6 +151,8 @@ def _comparable(value: Any, field: Field) -> Any:
     kind = field.type.kind
     if field.type.is_bytes or field.type.is_listed or kind is Kind.TIME or field.type.is_json:
         return _as_stored(value, field)
+    if isinstance(value, HexLiteral) and field.type.is_number:
+        value = int(value)
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
     if kind is Kind.TEXT:
@@ -157,7 +165,12 @@ def _comparable(value: Any, field: Field) -> Any:
     _check_number(value, field)
     if kind is Kind.DOUBLE:
         return _number(value) if isinstance(value, str) else float(value)
-    return _exact(_number(value) if isinstance(value, str) else value, field)
+    return _exact(_year(value, _number(value) if isinstance(value, str) else value, field), field)
+
+
+def _year(value: Any, number: Any, field: Field) -> Any:
+    """The year that a number beside a YEAR means; any other number as it is."""
+    return year_of(number, value) if field.type.declared == "year" and isinstance(number, int) else number
 
 
 def _as_stored(value: Any, field: Field) -> Any:

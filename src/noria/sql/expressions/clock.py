@@ -143,7 +143,7 @@ def _literal(value: Any, type: SqlType) -> exp.Expr:
     if value is None:
         return exp.Null()
     if isinstance(value, bytes):
-        return exp.HexString(this=value.hex())
+        return exp.Introducer(this="_binary", expression=exp.HexString(this=value.hex()))
     if isinstance(value, (int, Decimal, float)):
         number: exp.Expr = exp.Literal.number(abs(value))
         return exp.Neg(this=number) if value < 0 else number

@@ -24,7 +24,7 @@ from noria.core.errors.codes import (
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
 )
 from noria.core.expressions.expr import Const, Expr
-from noria.core.expressions.functions import NULL, as_number, call, cast, literal, retyped, truth
+from noria.core.expressions.functions import NULL, HexLiteral, as_number, call, cast, literal, retyped, truth
 from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
 from noria.plan.mir import agg
 from noria.sql.expressions.functions import (
@@ -163,7 +163,7 @@ def literal_value(node: exp.Expr) -> Any:
 def _binary_literal(node: exp.Expr) -> bytes:
     digits, base = str(node.this), 16 if isinstance(node, exp.HexString) else 2
     size = (len(digits) + 1) // 2 if base == 16 else (len(digits) + 7) // 8
-    return int(digits or "0", base).to_bytes(size, "big")
+    return HexLiteral(int(digits or "0", base).to_bytes(size, "big"))
 
 
 def _negative(r: Resolver, node: exp.Expr) -> Expr:
@@ -176,6 +176,8 @@ def _negative(r: Resolver, node: exp.Expr) -> Expr:
 def _introduced(r: Resolver, node: exp.Expr) -> Expr:
     """_utf8mb4'x', _binary'x', and _utf8mb4 0x41: the bytes or the text of a literal."""
     inner = r(node.expression)
+    if isinstance(inner, Const) and isinstance(inner.value, HexLiteral):
+        inner = literal(bytes(inner.value))  # with a character set it is a string, in numbers, too
     binary = str(node.this).lower() == "_binary"
     return cast(inner, BYTES if binary else TEXT) if inner.type.is_text else inner
 

@@ -23,7 +23,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions import evaluate
 from noria.core.expressions.casts import number_prefix, parse_moment
-from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time
+from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time, year_of
 from noria.core.expressions.expr import Call, Const, Expr
 from noria.core.expressions.library import LIBRARY, ArgumentType
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
@@ -183,6 +183,13 @@ def _double(value: int | Decimal) -> float:
     return found
 
 
+class HexLiteral(bytes):
+    """The value of a literal such as 0x41, X'41' or b'1000001': bytes, but an integer where a number is expected."""
+
+    def __int__(self) -> int:
+        return int.from_bytes(self, "big")
+
+
 def literal(value: Any) -> Const:
     """Make a constant of the type that MySQL gives such a literal.  An integer beyond BIGINT is a DOUBLE, whose value
     stays the integer for comparisons."""
@@ -206,7 +213,7 @@ def literal(value: Any) -> Const:
     if isinstance(value, timedelta):
         return Const(replace(TIME, scale=6 if value.microseconds else 0), False, value)
     if isinstance(value, (bytes, bytearray)):
-        return Const(BYTES, False, bytes(value))
+        return Const(BYTES, False, value if isinstance(value, HexLiteral) else bytes(value))
     return Const(TEXT, False, str(value))
 
 
@@ -229,6 +236,8 @@ def cast(e: Expr, type: SqlType) -> Expr:
         return Const(type, True, None)
     if e.type == type or _same_text(e.type, type):
         return e
+    if type.is_number and isinstance(e, Const) and isinstance(e.value, HexLiteral):
+        return cast(literal(int(e.value)), type)
     source = e.type
     if Kind.TIME in (source.kind, type.kind) and (source.kind in MOMENTS or type.kind in MOMENTS) \
             and type.kind is not Kind.TIME:
@@ -312,6 +321,7 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
         return _comparable_members(a, b, op)
     if a.type.is_text and b.type.is_text:
         return _comparable_texts(a, b)
+    a, b = _year_read(a, b), _year_read(b, a)
     if a.type.kind is b.type.kind:
         return a, b
     for kinds, fit in ((MOMENTS, _comparable_moments), ((Kind.TIME,), _comparable_times)):
@@ -324,6 +334,14 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
     if Kind.DOUBLE in (a.type.kind, b.type.kind):
         return cast(a, DOUBLE), cast(b, DOUBLE)
     return _integral_constant(a), _integral_constant(b)
+
+
+def _year_read(e: Expr, other: Expr) -> Expr:
+    """Read a constant of one or two digits beside a YEAR as a year: 2 is 2002, and '99' is 1999."""
+    if other.type.declared != "year" or not isinstance(e, Const) or not isinstance(e.value, (int, str)):
+        return e
+    number = number_prefix(e.value) if isinstance(e.value, str) else e.value
+    return literal(year_of(int(number), e.value)) if number == int(number) and 0 <= number < 100 else e
 
 
 def _comparable_texts(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -380,11 +398,14 @@ def _member(e: Expr, type: SqlType) -> Expr:
 
 
 def as_number(e: Expr) -> Expr:
-    """Cast to a number for arithmetic: text to DOUBLE, a date to its digits, ENUM and SET to their codes."""
+    """Cast to a number for arithmetic: text to DOUBLE, a date to its digits, ENUM and SET to their codes, a hexadecimal
+    literal to its integer."""
     if e.type.is_number:
         return e
     if isinstance(e, Const) and e.value is None:
         return NULL
+    if isinstance(e, Const) and isinstance(e.value, HexLiteral):
+        return literal(int(e.value))
     if e.type.kind in (*MOMENTS, Kind.TIME):
         scale = min(e.type.scale, 4 if e.type.kind is Kind.DATETIME else 6)
         return cast(e, decimal(MAX_DECIMAL_DIGITS, scale) if scale else BIGINT)

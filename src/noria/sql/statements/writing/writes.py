@@ -29,6 +29,8 @@ from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
 from noria.core.expressions.functions import (
     NULL,
+    HexLiteral,
+    as_number,
     call,
     canonical,
     cast,
@@ -80,7 +82,7 @@ def insert(statement: trees.Statement, node: exp.Insert, catalog: Catalog) -> Bi
     values = node.expression
     if not isinstance(values, exp.Values):
         raise refuse("this INSERT", node, "write VALUES or a SELECT")
-    rows = tuple(_row(t, columns, i) for i, t in enumerate(values.expressions, 1))
+    rows = tuple(_row(t, table, columns, i) for i, t in enumerate(values.expressions, 1))
     if table.generated:
         columns, rows = without_generated(table, columns, rows)
     if not columns and not schema:
@@ -148,7 +150,7 @@ def _insert_columns(table: TableDef, schema: exp.Expr | None) -> tuple[int, ...]
     return positions
 
 
-def _row(node: exp.Expr, columns: tuple[int, ...], number: int) -> tuple[Any, ...]:
+def _row(node: exp.Expr, table: TableDef, columns: tuple[int, ...], number: int) -> tuple[Any, ...]:
     items = node.expressions if isinstance(node, exp.Tuple) else [node]
     if len(items) == 1 and isinstance(items[0], exp.Anonymous) and items[0].name.upper() == "ROW":
         items = items[0].expressions
@@ -156,7 +158,12 @@ def _row(node: exp.Expr, columns: tuple[int, ...], number: int) -> tuple[Any, ..
         return (DEFAULT,) * len(columns)
     if len(items) != len(columns):
         raise wrong_value_count(number)
-    return tuple(map(_value, items))
+    values = tuple(map(_value, items))
+    if any(isinstance(v, HexLiteral) for v in values):
+        numbers = [table.columns[c].type.is_number for c in columns]
+        return tuple(int(v) if isinstance(v, HexLiteral) and number else v
+                     for v, number in zip(values, numbers, strict=True))
+    return values
 
 
 def _value(node: exp.Expr) -> Any:
@@ -270,7 +277,10 @@ def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[
         elif default:
             out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
-            out.append((target.index, _over_new_row(table, out, value(n.expression))))
+            new = _over_new_row(table, out, value(n.expression))
+            hexadecimal = isinstance(new, Const) and isinstance(new.value, HexLiteral)
+            out.append((target.index, as_number(new) if hexadecimal and table.columns[target.index].type.is_number
+                        else new))
     return tuple(out)
 
 
