@@ -118,6 +118,9 @@ UNSUPPORTED = [  # what, and what the message advises or shows
     ("GRANT ALL ON *.* TO x", "users are set"), ("CALL p()", "no stored procedures"),
     ("XA START 'x'", "commits by COMMIT"),
     ("CREATE PROCEDURE p() SELECT 1", "PROCEDURE"),
+    ("CREATE DEFINER = 'a'@'b' TRIGGER t BEFORE INSERT ON votes FOR EACH ROW SET @a = 1", "CREATE TRIGGER yet"),
+    ("CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1", "CREATE EVENT yet; run"),
+    ("CREATE USER a IDENTIFIED BY 'b'", "CREATE USER yet; users"),
 ]
 
 

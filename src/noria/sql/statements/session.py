@@ -33,6 +33,7 @@ from noria.sql.statements import databases, prepared
 from noria.sql.statements.definitions import check_name
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 from noria.sql.text.databases import Names
+from noria.sql.text.refusals import names_no_program, refuse_program
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {TokenType.IDENTIFIER}
@@ -441,6 +442,20 @@ def _alter(r: _TokenReader) -> Command | None:
     raise not_supported(f"ALTER {r.near()[:40]}")
 
 
+def _create(r: _TokenReader) -> Command | None:
+    refuse_program(r.tokens)
+    return databases.create(r)
+
+
+def _drop(r: _TokenReader) -> Command | None:
+    if names_no_program([t.text.upper() for t in r.tokens[1:4]]):
+        r.at = 4
+        r.parts()
+        r.end()
+        return NoOp("drop")
+    return databases.drop(r)
+
+
 def _refused(instead: str) -> Callable[[_TokenReader], Command]:
     def handler(r: _TokenReader) -> Command:
         raise not_supported(f"{r.tokens[0].text.upper()} {r.near()[:40]}".strip(), instead)
@@ -467,7 +482,7 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
     "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock, "ANALYZE": _upkeep, "OPTIMIZE": _upkeep,
-    "ALTER": _alter, "CREATE": databases.create, "DROP": databases.drop,
+    "ALTER": _alter, "CREATE": _create, "DROP": _drop,
     "RENAME": _rename,
     "GRANT": _refused("users are set when the server starts"),
     "REVOKE": _refused("users are set when the server starts"),

@@ -27,6 +27,7 @@ from noria.sql.text.comments import SHOWN, opened
 from noria.sql.text.constraints import ConstraintParser
 from noria.sql.text.token_rewrites import (
     insert_for_replace,
+    plain_types,
     view_for_feed,
     without_index_type,
     without_internal,
@@ -202,7 +203,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
-    tokens, feed = view_for_feed(without_index_type(without_view_options(tokens, text)))
+    tokens, feed = view_for_feed(without_index_type(plain_types(without_view_options(tokens, text))))
     tokens, internal = without_internal(without_priority(tokens))
     tokens, replace = insert_for_replace(tokens)
     try:

@@ -103,6 +103,28 @@ def without_index_type(tokens: list[Token]) -> list[Token]:
     return out
 
 
+_SERIAL = {"BIGINT": TokenType.BIGINT, "UNSIGNED": TokenType.UBIGINT, "NOT": TokenType.NOT, "NULL": TokenType.NULL,
+           "AUTO_INCREMENT": TokenType.AUTO_INCREMENT, "UNIQUE": TokenType.UNIQUE}
+
+
+def plain_types(tokens: list[Token]) -> list[Token]:
+    """Write types in CREATE and ALTER TABLE by other names: NATIONAL is removed, since all texts are Unicode, and
+    SERIAL becomes BIGINT UNSIGNED NOT NULL AUTO_INCREMENT UNIQUE."""
+    if tokens[0].text.upper() not in ("CREATE", "ALTER"):
+        return tokens
+    out: list[Token] = []
+    for at, token in enumerate(tokens):
+        word, after = _bare(tokens, at), _bare(tokens, at + 1)
+        if word == "NATIONAL" and after in ("VARCHAR", "CHAR", "CHARACTER", "TEXT"):
+            continue
+        begins = at > 1 and tokens[at - 2].text.upper() in ("(", ",", "COLUMN", "ADD", "MODIFY")
+        if word == "SERIAL" and begins and tokens[at - 1].token_type not in (TokenType.COMMA, TokenType.L_PAREN):
+            out += [Token(kind, text, token.line, token.col, token.start, token.end) for text, kind in _SERIAL.items()]
+        else:
+            out.append(token)
+    return out
+
+
 def insert_for_replace(tokens: list[Token]) -> tuple[list[Token], bool]:
     """REPLACE [INTO]   →   INSERT INTO, and whether it was REPLACE."""
     first = tokens[0]
