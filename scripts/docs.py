@@ -90,8 +90,12 @@ QUERIES: dict[str, dict[str, str]] = {
                         " GROUP BY story",
         "HAVING": "SELECT author, COUNT(*) FROM stories GROUP BY author HAVING COUNT(*) > 1",
         "of an expression": "SELECT YEAR(posted), COUNT(*) FROM stories GROUP BY YEAR(posted)",
-        "WITH ROLLUP": "SELECT author, COUNT(*) FROM stories GROUP BY author WITH ROLLUP",
-        "STDDEV": "SELECT author, STDDEV(score) FROM stories GROUP BY author",
+        "WITH ROLLUP": "SELECT author, GROUPING(author), COUNT(*) FROM stories GROUP BY author WITH ROLLUP",
+        "STDDEV, VARIANCE": "SELECT author, STDDEV(score), VAR_SAMP(score) FROM stories WHERE author = ? GROUP BY"
+                            " author",
+        "of bits": "SELECT story, BIT_OR(up), BIT_XOR(user) FROM votes WHERE story = ? GROUP BY story",
+        "JSON_ARRAYAGG, JSON_OBJECTAGG": "SELECT author, JSON_ARRAYAGG(title), JSON_OBJECTAGG(id, score) FROM stories"
+                                         " WHERE author = ? GROUP BY author",
     },
     "Order and limit": {
         "per key": "SELECT title FROM stories WHERE author = ? ORDER BY score DESC, id LIMIT 3",
@@ -130,6 +134,13 @@ QUERIES: dict[str, dict[str, str]] = {
         "aggregate over a partition": "SELECT id, SUM(score) OVER (PARTITION BY author) FROM stories WHERE author = ?",
         "running aggregate": "SELECT id, SUM(score) OVER (PARTITION BY author ORDER BY id) FROM stories WHERE"
                              " author = ?",
+        "frame": "SELECT id, SUM(score) OVER (PARTITION BY author ORDER BY id ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)"
+                 " FROM stories WHERE author = ?",
+        "NTILE, PERCENT_RANK, CUME_DIST": "SELECT id, NTILE(4) OVER w, PERCENT_RANK() OVER w, CUME_DIST() OVER w FROM"
+                                          " stories WHERE author = ? WINDOW w AS (PARTITION BY author ORDER BY score)",
+        "NTH_VALUE": "SELECT id, NTH_VALUE(score, 2) OVER (PARTITION BY author ORDER BY id) FROM stories"
+                     " WHERE author = ?",
+        "over groups": "SELECT author, RANK() OVER (ORDER BY COUNT(*) DESC) FROM stories GROUP BY author",
         "LAG": "SELECT id, LAG(score) OVER (PARTITION BY author ORDER BY id) FROM stories WHERE author = ?",
     },
     "Locks and the like": {

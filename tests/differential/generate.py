@@ -407,11 +407,22 @@ class Generator(Changes):
                            self._concat(source), f"SUM(DISTINCT {n})", f"AVG(DISTINCT {n})", f"MIN({e})",
                            f"COUNT({self.of(f'NULLIF({n}, 1)', n)})", f"{self.of('MAX', 'COUNT', 'AVG')}({e})",
                            f"SUM({n}) / COUNT(*)", f"COALESCE(MAX({n}), 0) + 1", f"COUNT(DISTINCT {c}, {n})",
-                           f"SUM(CASE WHEN {self.condition(source.columns, 0)} THEN {n} ELSE 0 END)"))
+                           f"SUM(CASE WHEN {self.condition(source.columns, 0)} THEN {n} ELSE 0 END)",
+                           f"ROUND({self._spread()}({n}), 3)", self._bits(source),
+                           f"JSON_LENGTH(JSON_ARRAYAGG({c}))"))
+
+    def _spread(self) -> str:
+        return str(self.of("STD", "STDDEV_POP", "STDDEV_SAMP", "VARIANCE", "VAR_SAMP"))
+
+    def _bits(self, source: Source) -> str:
+        """Of small positive numbers: others have results that no BIGINT holds."""
+        n = self.column(source.columns, "i") or "1"
+        return str(self.of(f"BIT_OR({n} & 255)", f"BIT_XOR({n} & 255)", f"BIT_AND(COALESCE({n}, 7) & 255)"))
 
     def _concat(self, source: Source) -> str:
         c, b = self.of(*source.columns).ref, self.of(*source.columns).ref
-        return str(self.of(f"GROUP_CONCAT({c} ORDER BY {c})", f"GROUP_CONCAT(DISTINCT {c} ORDER BY {c} DESC)",
+        return str(self.of(f"GROUP_CONCAT({c} ORDER BY {c})", f"LENGTH(GROUP_CONCAT(DISTINCT {c}, {b}))",
+                           f"GROUP_CONCAT(DISTINCT {c} ORDER BY {c} DESC)",
                            f"GROUP_CONCAT({c} ORDER BY {b} DESC, {c} SEPARATOR '|')"))
 
     def _groups(self) -> str:
@@ -424,6 +435,8 @@ class Generator(Changes):
         if not groups:
             return text
         text += f" GROUP BY {', '.join(groups)}"
+        if self.often(0.12) and len(set(groups)) == len(groups):
+            return text + " WITH ROLLUP"
         if self.often(0.3):
             what = self.of("COUNT(*)", f"COUNT({groups[0]})", self._sum(source))
             text += f" HAVING {what} {self.of('>', '=', '<', '<=>')} «n»"
@@ -452,12 +465,25 @@ class Generator(Changes):
         b = f"SELECT {', '.join(y.ref for _, y in chosen)} FROM {right.text}{self._where(right, 0.5)}"
         return f"{a} {self.of('UNION', 'UNION ALL', 'UNION', 'INTERSECT', 'EXCEPT')} {b}"
 
+    def _frame(self) -> str:
+        """Of an order without equal rows."""
+        n = self.c.randint(0, 2)
+        return str(self.of(f"ROWS {n} PRECEDING", f"ROWS BETWEEN {n} PRECEDING AND {n + 1} FOLLOWING",
+                           f"ROWS BETWEEN {n} FOLLOWING AND {n + 1} FOLLOWING",
+                           f"ROWS BETWEEN {n + 1} PRECEDING AND {n} PRECEDING",
+                           "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+                           "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING"))
+
     def _window(self) -> str:
         source = self._one() if self.often(0.6) else self.source(1)
         if not source.unique:
             return self._rows()
         by, order = self.of(*source.columns).ref, self.of(*source.columns).ref
         n, unique = self.column(source.columns, NUMBERS) or "1", ", ".join(source.unique)
+        if self.often(0.15):
+            over = self.of(f"RANK() OVER (ORDER BY COUNT(*) DESC, {by})", f"SUM(COUNT(*)) OVER (ORDER BY {by})",
+                           f"SUM(SUM({n})) OVER ()", f"MAX(COUNT({n})) OVER (ORDER BY {by} ROWS 1 PRECEDING)")
+            return f"SELECT {by}, {over} FROM {source.text}{self._where(source, 0.4)} GROUP BY {by}"
         each = f"PARTITION BY {by} ORDER BY {order}{self.of('', ' DESC')}, {unique}"
         over = self.of(f"ROW_NUMBER() OVER ({each})", f"RANK() OVER (PARTITION BY {by} ORDER BY {order})",
                        f"DENSE_RANK() OVER (PARTITION BY {by} ORDER BY {order} DESC)",
@@ -465,5 +491,9 @@ class Generator(Changes):
                        f"{self.of('SUM', 'AVG', 'MIN', 'MAX', 'COUNT')}({n}) OVER ({each})",
                        f"SUM({n}) OVER (PARTITION BY {by} ORDER BY {order})",
                        f"{self.of('LAG', 'LEAD')}({self.of(*source.columns).ref}) OVER ({each})",
+                       f"{self.of('SUM', 'AVG', 'MIN', 'MAX', 'COUNT', 'FIRST_VALUE', 'LAST_VALUE')}({n}) "
+                       f"OVER ({each} {self._frame()})", f"NTH_VALUE({n}, 2) OVER ({each} {self._frame()})",
+                       f"NTILE({self.c.randint(1, 4)}) OVER ({each})",
+                       f"{self.of('PERCENT_RANK', 'CUME_DIST')}() OVER (PARTITION BY {by} ORDER BY {order})",
                        f"COUNT(*) OVER (PARTITION BY {by})", f"ROW_NUMBER() OVER (ORDER BY {order}, {unique})")
         return f"SELECT {unique}, {over} FROM {source.text}{self._where(source, 0.4)}"

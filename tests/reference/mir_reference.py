@@ -10,7 +10,10 @@ import re
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
+from functools import reduce
 from math import isfinite
+from operator import and_, or_, xor
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,7 @@ from noria.plan.mir import (
     UnionAll,
     Window,
 )
+from noria.state.grouping.moment_kernels import HUGE
 
 Row = tuple[Any, ...]
 _EXACT = Context(prec=100)
@@ -125,6 +129,10 @@ def _spelling(values: list[Any]) -> Any:
     return min(values, key=str.encode) if all(isinstance(v, str) for v in values) else values[0]
 
 
+BITS = {"bit_and": and_, "bit_or": or_, "bit_xor": xor}
+MASK = 2**64 - 1
+
+
 def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
     if a.function == "count_star":
         return len(rows)
@@ -132,6 +140,9 @@ def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
     values = [r[a.column] for r in rows if r[a.column] is not None]
     if a.function == "count":
         return len(values)
+    if a.function in BITS:
+        found = reduce(BITS[a.function], (v & MASK for v in values if v is not ERROR), MASK * (a.function == "bit_and"))
+        return ERROR if ERROR in values or found > MASK >> 1 else found
     if not values:
         return None
     if any(v is ERROR for v in values):
@@ -142,6 +153,12 @@ def _fold(a: Agg, rows: list[Row], below: Mir) -> Any:
         chosen = best[0] if a.function == "min" else best[-1]
         same = [v for v in values if _key(v, type) == _key(chosen, type)]
         return max(same, key=str.encode) if type.folds and a.function == "max" else _spelling(same)
+    if a.function == "variance":
+        if any(isinstance(v, float) and abs(v) >= HUGE for v in values):
+            return ERROR
+        n, scale = len(values), 10**type.scale
+        exact = [Fraction(v) * scale for v in values]
+        return _double(float(n * sum(v * v for v in exact) - sum(exact) ** 2) / (n * n * scale * scale))
     total = sum(values[1:], values[0])
     if a.type.kind is Kind.DOUBLE:
         return _double(total if a.function == "sum" else total / len(values))
@@ -194,10 +211,21 @@ def _over(call: Over, below: Mir, rows: list[Row], peer: list[int], i: int) -> A
         return peer.index(peer[i]) + 1
     if call.function == "dense_rank":
         return peer[i] + 1
-    end = {"rows": i + 1, "all": len(rows), "range": max(j for j, p in enumerate(peer) if p == peer[i]) + 1}[call.frame]
-    frame = rows[:end]
-    if call.function in ("first_value", "last_value"):
-        return frame[0 if call.function == "first_value" else -1][call.column]
+    last_peer = max(j for j, p in enumerate(peer) if p == peer[i])
+    if call.function == "percent_rank":
+        return peer.index(peer[i]) / (len(rows) - 1) if len(rows) > 1 else 0.0
+    if call.function == "cume_dist":
+        return (last_peer + 1) / len(rows)
+    if call.function == "ntile":
+        sizes = [len(rows) // call.by + (b < len(rows) % call.by) for b in range(call.by)]
+        return next(b + 1 for b in range(call.by) if i < sum(sizes[: b + 1]))
+    start, end = call.frame.start, call.frame.end
+    first = 0 if start is None else i + start if call.frame.rows else peer.index(peer[i])
+    last = len(rows) - 1 if end is None else i + end if call.frame.rows else last_peer
+    frame = rows[max(first, 0) : max(last + 1, 0)]
+    if call.function in ("first_value", "last_value", "nth_value"):
+        at = {"first_value": 0, "last_value": len(frame) - 1, "nth_value": call.by - 1}[call.function]
+        return frame[at][call.column] if 0 <= at < len(frame) else None
     if call.function in ("lag", "lead"):
         j = i - call.by if call.function == "lag" else i + call.by
         return rows[j][call.column] if 0 <= j < len(rows) else None
@@ -210,13 +238,13 @@ def _group_concat(plan: GroupConcat, rows: list[Row]) -> list[Row]:
 
 
 def _concatenated(plan: GroupConcat, members: list[Row]) -> Row:
-    t = plan.input.fields[plan.column].type
-    texts = [r[plan.column] for r in members if r[plan.column] is not None]
+    used = [r for r in members if r[plan.column] is not None]
     if plan.distinct:
-        first: dict[Any, str] = {}
-        for x in texts:
-            first.setdefault(_key(x, t), x)
-        texts = list(first.values())
+        first: dict[Any, Row] = {}
+        for r in used:
+            first.setdefault(tuple(_key(r[c], plan.input.fields[c].type) for c in plan.distinct), r)
+        used = list(first.values())
+    texts = [r[plan.column] for r in used]
     shown = ERROR if ERROR in texts else plan.separator.join(texts) if texts else None
     return (*(_spelling([r[c] for r in members]) for c in plan.group), shown)
 

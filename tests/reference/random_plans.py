@@ -23,6 +23,7 @@ from noria.core.types import (
     decimal,
 )
 from noria.plan import mir
+from noria.plan.calls import PEERS, WHOLE
 from noria.plan.view import ViewDef
 
 OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
@@ -117,7 +118,9 @@ def aggregate(rng: random.Random, n: mir.Mir) -> mir.Mir:
     aggs = []
     for _ in range(rng.choice([1, 1, 2])):
         c = rng.randrange(n.width)
-        options = ["count_star", "count", "min", "max"] + (["sum", "avg"] if n.fields[c].type.is_number else [])
+        options = ["count_star", "count", "min", "max"]
+        options += ["sum", "avg", "variance"] if n.fields[c].type.is_number else []
+        options += ["bit_and", "bit_or", "bit_xor"] if n.fields[c].type.kind is Kind.INT else []
         f = rng.choice(options)
         aggs.append(mir.agg(f, None if f == "count_star" else c, n.fields))
     return mir.Aggregate(n, group, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))
@@ -149,6 +152,12 @@ def _partition(rng: random.Random, n: mir.Mir) -> tuple[int, ...]:
     return tuple(rng.sample(range(n.width), min(n.width, rng.choice([0, 1, 1, 1, 2]))))
 
 
+def _frame(rng: random.Random) -> mir.Frame:
+    if rng.random() < 0.5:
+        return rng.choice([PEERS, WHOLE, mir.Frame(True), mir.Frame(False, 0, None), mir.Frame(False, 0, 0)])
+    return mir.Frame(True, *sorted(rng.choices([-3, -2, -1, 0, 1, 2, 3], k=2)))
+
+
 def window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
     if n.width > 8:
         return None
@@ -158,7 +167,7 @@ def window(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
         numbers = ["sum", "avg"] if n.fields[c].type.is_number else []
         f = rng.choice([*mir.RANKING, *mir.RANKING, *mir.PICKING, "count_star", "count", "min", "max", *numbers])
         column = None if f in ("count_star", *mir.RANKING) else c
-        calls.append(mir.over(f, column, n.fields, rng.choice(mir.FRAMES), rng.choice([1, 1, 2])))
+        calls.append(mir.over(f, column, n.fields, _frame(rng), rng.choice([1, 1, 2])))
     return mir.Window(n, _partition(rng, n), _order(rng, n), tuple(calls), tuple(f"w{i}" for i in range(len(calls))))
 
 
@@ -166,7 +175,9 @@ def group_concat(rng: random.Random, n: mir.Mir) -> mir.Mir | None:
     texts = [c for c, f in enumerate(n.fields) if f.type.is_text and not f.type.is_bytes]
     if not texts:
         return None
-    return mir.GroupConcat(n, _partition(rng, n), rng.choice(texts), rng.random() < 0.3, _order(rng, n),
+    text = rng.choice(texts)
+    distinct = rng.choice([(), (), (), (text,), tuple({text, rng.randrange(n.width)})])
+    return mir.GroupConcat(n, _partition(rng, n), text, distinct, _order(rng, n),
                            rng.choice([",", "", "; "]), "texts")
 
 

@@ -17,6 +17,7 @@ from noria.core.ranking import Order
 from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.calls import BIT_FUNCTIONS, PEERS, WHOLE, Frame
 from noria.plan.mir import (
     Agg,
     Aggregate,
@@ -118,6 +119,22 @@ def rows(db: sqlite3.Connection, plan: Mir) -> list[tuple[Any, ...]]:
     return db.execute(Sql().select(plan)).fetchall()
 
 
+def knows(plan: Mir) -> bool:
+    """Whether the plan has only the aggregates, window functions and frames that are written here."""
+    if isinstance(plan, Window) and any(
+            c.frame not in (PEERS, WHOLE, TO_ROW) or c.function in NEWER for c in plan.calls):
+        return False
+    if isinstance(plan, Aggregate) and any(a.function in NEWER for a in plan.aggs):
+        return False
+    if isinstance(plan, GroupConcat) and plan.distinct not in ((), (plan.column,)):
+        return False
+    return all(map(knows, plan.inputs))
+
+
+TO_ROW = Frame(True)
+NEWER = ("variance", *BIT_FUNCTIONS, "ntile", "nth_value", "percent_rank", "cume_dist")
+
+
 def key(sql: str, t: SqlType) -> str:
     return f"fold({sql})" if t.folds else sql
 
@@ -165,7 +182,7 @@ class Sql:
         if isinstance(plan, GroupConcat):
             c = f"c{plan.column}"
             shown = [f"min(c{g}) AS c{i}" for i, g in enumerate(plan.group)]
-            shown += [f"texts({c}, {key(c, types[plan.column])}, {int(plan.distinct)}, '{plan.separator}', rn)"
+            shown += [f"texts({c}, {key(c, types[plan.column])}, {int(bool(plan.distinct))}, '{plan.separator}', rn)"
                       f" AS c{len(plan.group)}"]
             by = ", ".join(key(f"c{g}", types[g]) for g in plan.group)
             return f"SELECT {', '.join(shown)} FROM {inner}" + (f" GROUP BY {by}" if by else "")
@@ -211,12 +228,12 @@ def window(call: Over, plan: Window, types: list[SqlType]) -> str:
         return f"{call.function}({c}, {call.by}) OVER ({by} {total})"
     everything = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     if call.function in ("first_value", "last_value"):
-        if call.frame == "range" and call.function == "last_value":
+        if call.frame == PEERS and call.function == "last_value":
             by = partition((*plan.partition, *(c for c, _ in plan.order)), types)
-        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if call.frame == "rows" else everything
+        rows = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW" if call.frame == TO_ROW else everything
         return f"{call.function}({c}) OVER ({by} {total} {rows})"
-    over = {"range": f"OVER ({by} {peers})", "all": f"OVER ({by})",
-            "rows": f"OVER ({by} {total} ROWS UNBOUNDED PRECEDING)"}[call.frame]
+    over = {PEERS: f"OVER ({by} {peers})", WHOLE: f"OVER ({by})",
+            TO_ROW: f"OVER ({by} {total} ROWS UNBOUNDED PRECEDING)"}[call.frame]
     if call.column is None:
         return f"count(*) {over}"
     t = types[call.column]

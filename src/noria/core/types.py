@@ -147,6 +147,7 @@ class SqlType:
 
 MOMENTS = (Kind.DATE, Kind.DATETIME)
 BIGINT = SqlType(Kind.INT)
+UBIGINT = SqlType(Kind.INT, unsigned=True)
 INT = SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)
 YEAR = SqlType(Kind.INT, bits=16, unsigned=True, declared="year")

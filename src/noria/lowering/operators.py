@@ -18,7 +18,7 @@ from noria.dataflow.ops.stateless.join import Join
 from noria.dataflow.ops.stateless.project import Project
 from noria.dataflow.ops.stateless.repeat import Repeat
 from noria.dataflow.ops.stateless.union import Union
-from noria.dataflow.ops.stateless.window import Window, WindowFunction
+from noria.dataflow.ops.stateless.window import FrameEnds, Window, WindowFunction
 from noria.plan import mir
 from noria.plan.aggregates import spec_of
 from noria.plan.optimizer.averages import sums_fit
@@ -60,11 +60,12 @@ def _window(m: mir.Window) -> Operator:
 
 
 def _function(c: mir.Over, inputs: tuple[Field, ...]) -> WindowFunction:
+    bounds = FrameEnds(c.frame.rows, c.frame.start, c.frame.end)
     if c.function not in mir.AGG_FUNCTIONS:
-        return WindowFunction(c.function, c.column or 0, None, c.frame, c.by)
+        return WindowFunction(c.function, c.column or 0, None, bounds, c.by)
     spec = spec_of(mir.Agg(c.function, c.column, c.type), inputs)
     kind = {gk.TEXT_MIN: gk.MIN, gk.TEXT_MAX: gk.MAX}.get(spec.kind, spec.kind)
-    return WindowFunction(c.function, c.column or 0, Spec(kind, spec.column, spec.factor), c.frame, c.by)
+    return WindowFunction(c.function, c.column or 0, Spec(kind, spec.column, spec.factor), bounds, c.by)
 
 
 def _group_concat(m: mir.GroupConcat) -> Operator:

@@ -18,7 +18,20 @@ from typing import Any, NamedTuple
 
 from noria.core.expressions.expr import Expr, columns_of
 from noria.core.ranking import Order
-from noria.core.types import BIGINT, DOUBLE, Field, Kind, SqlType, TableDef, decimal
+from noria.core.types import Field, Kind, TableDef
+from noria.plan.calls import AGG_FUNCTIONS as AGG_FUNCTIONS
+from noria.plan.calls import CARRYING as CARRYING
+from noria.plan.calls import FRAMED as FRAMED
+from noria.plan.calls import NEVER_NULL as NEVER_NULL
+from noria.plan.calls import PICKING as PICKING
+from noria.plan.calls import RANKING as RANKING
+from noria.plan.calls import WHOLE as WHOLE
+from noria.plan.calls import Agg as Agg
+from noria.plan.calls import Frame as Frame
+from noria.plan.calls import Over as Over
+from noria.plan.calls import agg as agg
+from noria.plan.calls import check as check
+from noria.plan.calls import over as over
 
 
 class BaseProperties(NamedTuple):
@@ -96,12 +109,6 @@ class Mir:
 def _parts(kind: Any, compared: bool = False) -> tuple[str, ...]:
     """The names of the parts of nodes of this kind.  `compared`: only those that take part in equality."""
     return tuple(f.name for f in dataclasses.fields(kind) if f.compare or not compared)
-
-
-def check(ok: bool, what: str | Callable[[], str]) -> None:
-    """Raise ValueError for an ill-formed plan, a defect of its maker.  `what` is a function if printing is slow."""
-    if not ok:
-        raise ValueError(f"ill-formed plan: {what if isinstance(what, str) else what()}")
 
 
 @dataclass(frozen=True)
@@ -211,38 +218,6 @@ class Join(Mir):
         return f"{'left ' if self.outer else ''}join on {pairs}" + (f" if {self.residual}" if self.residual else "")
 
 
-AGG_FUNCTIONS = ("count_star", "count", "sum", "min", "max", "avg")
-
-
-@dataclass(frozen=True)
-class Agg:
-    """One aggregate of one input column (None for count_star).  Types follow MySQL: SUM of integers and decimals is an
-    exact DECIMAL, of doubles a DOUBLE.  AVG adds four digits of scale."""
-
-    function: str
-    column: int | None
-    type: SqlType
-
-    def __str__(self) -> str:
-        return f"{self.function}({'*' if self.column is None else f'#{self.column}'})"
-
-
-def agg(function: str, column: int | None, fields: tuple[Field, ...]) -> Agg:
-    """The aggregate with MySQL's result type.  SUM and AVG need a column of numbers; the caller casts others."""
-    check(function in AGG_FUNCTIONS, f"unknown aggregate {function}")
-    if function in ("count_star", "count"):
-        return Agg(function, column, BIGINT)
-    check(column is not None, f"{function} without a column")
-    assert column is not None
-    t = fields[column].type
-    if function in ("min", "max"):
-        return Agg(function, column, t)
-    check(t.is_number, f"{function} of {t}")
-    if t.kind is Kind.DOUBLE:
-        return Agg(function, column, DOUBLE)
-    return Agg(function, column, decimal(18, t.scale if function == "sum" else min(t.scale + 4, 18)))
-
-
 @dataclass(frozen=True)
 class Aggregate(Mir):
     """GROUP BY `group`.  Output: these input columns in order, then the aggregates.
@@ -266,7 +241,7 @@ class Aggregate(Mir):
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         f = self.input.fields
-        out = [Field(n, a.type, a.function not in ("count", "count_star"))
+        out = [Field(n, a.type, a.function not in NEVER_NULL)
                for n, a in zip(self.names, self.aggs, strict=True)]
         return tuple(f[c] for c in self.group) + tuple(out)
 
@@ -281,42 +256,6 @@ def _check_order(order: Order, width: int) -> None:
 
 def _show_order(order: Order) -> str:
     return ", ".join(f"#{c}{' desc' if d else ''}" for c, d in order)
-
-
-RANKING = ("row_number", "rank", "dense_rank")
-PICKING = ("first_value", "last_value", "lag", "lead")
-FRAMES = ("range", "rows", "all")
-
-
-@dataclass(frozen=True)
-class Over:
-    """A window function.  `column`: its argument (None for rankings and count_star).  `by`: LAG's and LEAD's distance.
-
-    `frame`, for aggregates, FIRST_VALUE and LAST_VALUE, begins at the group's first row.  It ends at the last row that
-    is equal in the order ("range", MySQL's default), at the row itself ("rows"), or at the group's last row ("all")."""
-
-    function: str
-    column: int | None
-    type: SqlType
-    frame: str = "range"
-    by: int = 1
-
-    def __str__(self) -> str:
-        more = f", {self.by}" if self.function in ("lag", "lead") else ""
-        frame = "" if self.frame == "range" or self.function in (*RANKING, "lag", "lead") else f" {self.frame}"
-        return f"{self.function}({'' if self.column is None else f'#{self.column}'}{more}){frame}"
-
-
-def over(function: str, column: int | None, fields: tuple[Field, ...], frame: str = "range", by: int = 1) -> Over:
-    """The window function with MySQL's result type."""
-    if function in RANKING:
-        return Over(function, None, BIGINT)
-    if function in PICKING:
-        check(column is not None, f"{function} without a column")
-        assert column is not None
-        return Over(function, column, fields[column].type, frame, by)
-    made = agg(function, column, fields)
-    return Over(function, made.column, made.type, frame)
 
 
 @dataclass(frozen=True)
@@ -339,11 +278,13 @@ class Window(Mir):
         _check_order(self.order, self.input.width)
         used = [*self.partition, *(c.column for c in self.calls if c.column is not None)]
         check(all(0 <= c < self.input.width for c in used), "window: no such column")
-        check(all(c.frame in FRAMES and c.by >= 0 for c in self.calls), "window: unknown frame")
+        check(all(c.frame.rows or (c.frame.start in (None, 0) and c.frame.end in (None, 0)) for c in self.calls),
+              "window: a distance in values")
+        check(all(c.by >= (c.function in ("ntile", "nth_value")) for c in self.calls), "window: too low a number")
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        known = (*RANKING, "count", "count_star")
+        known = (*RANKING, *NEVER_NULL)
         return self.input.fields + tuple(
             Field(n, c.type, c.function not in known) for n, c in zip(self.names, self.calls, strict=True))
 
@@ -357,21 +298,22 @@ class Window(Mir):
 class GroupConcat(Mir):
     """GROUP BY `group`, with the texts of one column joined by a separator, in `order`, then in the texts' own order.
 
-    NULLs are skipped; the result is NULL if no text remains.  `distinct`: equal texts occur once.  An empty `group`
-    makes one row.
+    NULLs are skipped; the result is NULL if no text remains.  `distinct`: of the rows that are equal in these columns
+    only the first is used; empty without DISTINCT.  An empty `group` makes one row.
     """
 
     input: Mir
     group: tuple[int, ...]
     column: int
-    distinct: bool
+    distinct: tuple[int, ...]
     order: Order
     separator: str
     name: str = field(compare=False)
 
     def __post_init__(self) -> None:
         check(len(set(self.group)) == len(self.group), "group_concat groups by a column twice")
-        check(all(0 <= c < self.input.width for c in (*self.group, self.column)), "group_concat: no such column")
+        used = (*self.group, self.column, *self.distinct)
+        check(all(0 <= c < self.input.width for c in used), "group_concat: no such column")
         check(self.input.fields[self.column].type.is_text, "group_concat of what is no text")
         _check_order(self.order, self.input.width)
 
@@ -383,7 +325,9 @@ class GroupConcat(Mir):
     def __str__(self) -> str:
         by = f" by {', '.join(f'#{c}' for c in self.group)}" if self.group else ""
         order = f" order {_show_order(self.order)}" if self.order else ""
-        return f"group_concat({'distinct ' if self.distinct else ''}#{self.column}{order} {self.separator!r}){by}"
+        pairs = "" if self.distinct == (self.column,) else f"by {', '.join(f'#{c}' for c in self.distinct)} "
+        distinct = f"distinct {pairs}" if self.distinct else ""
+        return f"group_concat({distinct}#{self.column}{order} {self.separator!r}){by}"
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _aggregate(node: mir.Aggregate, wanted: set[int]) -> Wanted:
 
 
 def _group_concat(node: mir.GroupConcat, wanted: set[int]) -> Wanted:
-    return [{*node.group, node.column, *(c for c, _ in node.order)}]
+    return [{*node.group, node.column, *node.distinct, *(c for c, _ in node.order)}]
 
 
 def _distinct(node: mir.Distinct, wanted: set[int]) -> Wanted:

@@ -119,7 +119,7 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
-    statement = parse_tokens(tokens, text)
+    statement = replace(parse_tokens(tokens, text), any_of_group=names.any_of_group)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):
         return _information(statement, names)

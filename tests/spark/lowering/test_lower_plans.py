@@ -23,11 +23,23 @@ from noria.core.expressions import functions
 from noria.core.expressions.expr import col, const
 from noria.core.limits import ERROR_CODE
 from noria.core.symbols import fold
-from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef
+from noria.core.types import BIGINT, DOUBLE, INT, TEXT, Column, Kind, TableDef, decimal
 from noria.core.values import decode
 from noria.dataflow.inspect.validate import recompute
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.mir import Aggregate, Base, Distinct, Filter, Mir, Project, UnionAll, agg
+from noria.plan.calls import BIT_FUNCTIONS, PEERS, RANKING, WHOLE, Frame, agg, over
+from noria.plan.mir import (
+    Aggregate,
+    Base,
+    Distinct,
+    Filter,
+    GroupConcat,
+    Mir,
+    Project,
+    UnionAll,
+    Window,
+    show,
+)
 from noria.plan.optimizer import error_reporting_plan
 from noria.plan.view import ViewDef
 from noria.spark.lowering import coding, lower
@@ -113,6 +125,7 @@ def test_random_plans_agree(quick: SparkSession, seed: int) -> None:
     rng = random.Random(seed)
     tables = random_plans.tables(rng)
     views = [v for _ in range(3) for v in random_plans.views(rng, tables)]
+    views = [v for v in views if "bit_" not in show(v.plan)]  # errors: SQLite has none
     views = [ViewDef(f"v{i}", v.plan, v.key, v.visible) for i, v in enumerate(views)][:6]
     rig = Rig(tables, views)
     for _ in range(25):
@@ -125,11 +138,40 @@ def test_random_plans_agree(quick: SparkSession, seed: int) -> None:
     found = spark_rows(plans, shown_tables(quick, tables, rig.rows))
     assert sum(map(len, found)) > 0
     for view, rows in zip(views, found, strict=True):
-        same(rows, mir_sqlite.rows(db, view.plan), view.plan, seed, "SQLite")
+        if mir_sqlite.knows(view.plan):
+            same(rows, mir_sqlite.rows(db, view.plan), view.plan, seed, "SQLite")
         same(rows, engine_rows(rig, view), view.plan, seed, "engine")
         slow = [tuple(sqlite_code(v, f.type) for v, f in zip(r, view.plan.fields, strict=True))
                 for r in mir_reference.run(view.plan, rig.rows)]
         same(folded(rows), folded(slow), view.plan, seed, "reference")
+
+
+@pytest.mark.parametrize("quick", ["interpreted"], indirect=True)
+def test_frames_and_further_aggregates(quick: SparkSession) -> None:
+    """Against the slow reference: each function over each kind of frame, bits, and variances of large numbers."""
+    rng = random.Random(7)
+    table = TableDef("t", (Column("g", INT), Column("o", INT), Column("n", BIGINT), Column("d", decimal(18, 3)),
+                           Column("f", DOUBLE), Column("s", TEXT)), table_id=1)
+    rows = [(rng.choice([1, 2, None]), rng.randrange(4), rng.choice([10**15 + rng.randrange(9), 2**40, None]),
+             rng.choice([Decimal(10**14 + rng.randrange(9)) / 1000, None]), rng.choice([0.5, 2.25, 1e3, None]),
+             rng.choice(["a", "A", "b", None])) for _ in range(30)]
+    base = Base(table)
+    frames = [PEERS, WHOLE, Frame(True), Frame(False, 0, None), Frame(False, 0, 0), Frame(True, -2, 1),
+              Frame(True, 1, 3), Frame(True, -4, -2), Frame(True, None, -1), Frame(True, 2, None)]
+    picks = [over(f, c, base.fields, frame, by) for frame in frames
+             for f, c, by in (("first_value", 4, 1), ("last_value", 5, 1), ("nth_value", 4, 2), ("sum", 2, 1),
+                              ("avg", 3, 1), ("count", 4, 1), ("min", 5, 1), ("max", 4, 1), ("sum", 4, 1))]
+    ranks = [over(f, None, base.fields, by=3) for f in RANKING]
+    aggs = [agg("variance", c, base.fields) for c in (2, 3, 4)]
+    aggs += [agg(f, 2, base.fields) for f in BIT_FUNCTIONS]
+    pairs = GroupConcat(base, (0,), 5, (4, 5), ((1, True),), "|", "texts")
+    plans: list[Mir] = [Window(base, (0,), ((1, False),), tuple(picks), tuple(map(str, picks))), pairs,
+                        Window(base, (0,), ((1, True),), tuple(ranks), tuple(map(str, ranks))),
+                        Aggregate(base, (0,), tuple(aggs), tuple(map(str, aggs)))]
+    for plan, found in zip(plans, spark_rows(plans, shown_tables(quick, [table], {"t": rows})), strict=True):
+        slow = [tuple(sqlite_code(v, f.type) for v, f in zip(r, plan.fields, strict=True))
+                for r in mir_reference.run(plan, {"t": rows})]
+        same(folded(found), folded(slow), plan, 7, "reference")
 
 
 def _case(spark: SparkSession) -> tuple[TableDef, dict[str, DataFrame], Any]:

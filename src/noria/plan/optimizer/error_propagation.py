@@ -20,9 +20,11 @@ from typing import Any
 
 from noria.core.expressions.expr import Col, Expr, conjuncts, substitute
 from noria.core.expressions.functions import FALSE, TRUE, call, conjunction, literal
-from noria.core.expressions.functions.failing import can_fail, sum_can_fail
+from noria.core.expressions.functions.failing import aggregate_can_fail, can_fail
 from noria.plan.columns import col_of
 from noria.plan.mir import (
+    CARRYING,
+    WHOLE,
     Aggregate,
     Distinct,
     Filter,
@@ -210,7 +212,7 @@ def _join(plan: Join, left: ErrorCarryingPlan, right: ErrorCarryingPlan) -> Erro
 # ------------------------------------------------------------------ groups
 def _aggregate(plan: Aggregate, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     """Carry a grouping.  An error of one row fails all aggregates of its group."""
-    read = c.shaky & {a.column for a in plan.aggs if a.function not in ("sum", "avg") and a.column is not None}
+    read = c.shaky & {a.column for a in plan.aggs if a.function not in CARRYING and a.column is not None}
     of_groups = [i for i, g in enumerate(plan.group) if g in c.shaky]
     shaky = frozenset({*of_groups, *(len(plan.group) + i for i, a in enumerate(plan.aggs) if _fails(a, plan, c))})
     error = _any_of(c.plan, (c.error, *sorted(read)))
@@ -235,7 +237,7 @@ def _fails(a: Any, plan: Aggregate | Window, c: ErrorCarryingPlan) -> bool:
     if a.column is None or a.function in ("count", "count_star"):
         return False
     type = plan.inputs[0].fields[a.column].type
-    return a.column in c.shaky or (a.function in ("sum", "avg") and sum_can_fail(type))
+    return a.column in c.shaky or aggregate_can_fail(a.function, type)
 
 
 def _distinct(plan: Distinct, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
@@ -245,7 +247,7 @@ def _distinct(plan: Distinct, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
 
 
 def _group_concat(plan: GroupConcat, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
-    read = {plan.column, *(o for o, _ in plan.order)} & c.shaky
+    read = {plan.column, *plan.distinct, *(o for o, _ in plan.order)} & c.shaky
     if c.error is None and not read and not {*plan.group} & c.shaky:
         return ErrorCarryingPlan(_same(plan, c))
     failing = _copies(c.plan, [i for i in (c.error, *read) if i is not None])
@@ -268,7 +270,7 @@ def _window(plan: Window, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
         return ErrorCarryingPlan(_same(plan, c), None, c.shaky | own)
     below, at = _with(c.plan, width, error)
     assert at is not None
-    total = over("sum", at, below.fields, "all")
+    total = over("sum", at, below.fields, WHOLE)
     made = replace(plan, input=below, calls=(*plan.calls, total), names=(*plan.names, ERROR))
     failed = col_of(made, width + 1 + calls)
     results = _copies(made, range(width + 1, width + 1 + calls))
@@ -287,7 +289,7 @@ def _top(plan: TopK, c: ErrorCarryingPlan) -> ErrorCarryingPlan:
     below, at = _with(c.plan, plan.width, error)
     assert at is not None
     if plan.offset:
-        windowed = Window(below, plan.group, (), (over("sum", at, below.fields, "all"),), ("errors",))
+        windowed = Window(below, plan.group, (), (over("sum", at, below.fields, WHOLE),), ("errors",))
         below, at = _with(windowed, plan.width, _any_of(windowed, (windowed.width - 1,)))
         assert at is not None
     return ErrorCarryingPlan(replace(plan, input=below, order=((at, False), *plan.order)), at, c.shaky)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from noria.core.expressions.functions.failing import can_fail, sum_can_fail
+from noria.core.expressions.functions.failing import aggregate_can_fail, can_fail
 from noria.core.limits import KEPT_PLANS
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, Project, TopK, UnionAll
 
@@ -29,8 +29,8 @@ def errorless(plan: Mir) -> tuple[bool, ...]:
     if isinstance(plan, Distinct | TopK):
         return below[0] if all(below[0]) else (False,) * plan.width
     if isinstance(plan, Aggregate) and all(below[0]):
-        sums = (a.function in ("sum", "avg") and a.column is not None
-                and sum_can_fail(plan.input.fields[a.column].type) for a in plan.aggs)
+        sums = (a.column is not None and aggregate_can_fail(a.function, plan.input.fields[a.column].type)
+                for a in plan.aggs)
         return (*(True for _ in plan.group), *(not fails for fails in sums))
     return (False,) * plan.width
 

@@ -109,7 +109,8 @@ class _ShapeEntry(NamedTuple):
 class Statements:
     """The caches of parsed statements (see the module).  parsed: the number of parses.
 
-    A text means something else in another database: the caches know it under `in_namespace(namespace, text)`.
+    A text means something else in another database, or in a session without ONLY_FULL_GROUP_BY.  The caches know it
+    under `in_namespace(namespace, text)`.
     """
 
     def __init__(self, catalog: ProgramCatalog):
@@ -124,7 +125,7 @@ class Statements:
         self.parsed = 0
 
     def _names(self, namespace: str) -> Names:
-        return Names(namespace, self._catalog.databases)
+        return Names.of(namespace, self._catalog.databases)
 
     def prepare(self, text: str, namespace: str = "") -> CachedStatement:
         """Return the statement of this text, in which literals are constants.  Raises SqlError."""

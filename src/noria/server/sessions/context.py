@@ -35,7 +35,6 @@ class SessionContext(Protocol):
     address: str
     connection_id: int
     database: str
-    namespace: str
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[Warning_]
@@ -48,11 +47,18 @@ class SessionContext(Protocol):
     prepared_texts: dict[str, str]
 
     @property
+    def namespace(self) -> str:
+        """Under which database and mode of GROUP BY the session's texts are known (`sql/text/databases.py`)."""
+
+    @property
     def server_variables(self) -> Mapping[str, Any]:
         """The variables that all sessions share."""
 
     def set_status(self) -> None:
         """Compute the status bits of replies, after a change of the transaction."""
+
+    def leave_database(self) -> None:
+        """Have no database, since it was dropped."""
 
     def use(self, database: str) -> None:
         """Make it the session's database."""

@@ -20,7 +20,7 @@ from noria.server.sessions import writes
 from noria.server.sessions.context import SessionContext
 from noria.sql import commands as sql
 from noria.sql.query.relations.view_warnings import warnings_of
-from noria.sql.text.databases import NOWHERE, namespace_of
+from noria.sql.text.databases import namespace_of, plain_namespace
 
 
 async def run(session: SessionContext, command: sql.Command, items: writes.Items) -> Outcome:
@@ -42,8 +42,9 @@ async def run(session: SessionContext, command: sql.Command, items: writes.Items
         await session.locked.admit(tables, True, session.transaction, session.variables, Weight.DEFINITION)
     change = await _defined(session, command)
     await session.executor.wait_for_front_ends()
-    if isinstance(command, sql.DropDatabase) and session.namespace == namespace_of(command.name):
-        session.database, session.namespace = "", NOWHERE
+    if isinstance(command, sql.DropDatabase) and plain_namespace(session.namespace) == namespace_of(
+            command.name):
+        session.leave_database()
     unreadable = warnings_of(command.view) if isinstance(command, sql.CreateView) else ()
     return Ok(change.affected, warnings=(*change.warnings, *unreadable))
 

@@ -64,7 +64,7 @@ from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
 from noria.sql.expressions.clock import Moment
-from noria.sql.text.databases import Names, namespace_of
+from noria.sql.text.databases import NOWHERE, Names, any_of_group, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -169,11 +169,20 @@ class Session:
         """Read names in this database; "": in the server's default one.  Raises error 1049."""
         catalog = self.executor.program.catalog
         self.database = catalog.databases.named(database).name if database else ""
-        self.namespace = namespace_of(database or catalog.default_database)
+        self._database_namespace = namespace_of(database or catalog.default_database)
+
+    def leave_database(self) -> None:
+        """Have no database, since it was dropped."""
+        self.database, self._database_namespace = "", NOWHERE
+
+    @property
+    def namespace(self) -> str:
+        own = self._database_namespace
+        return own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
 
     @property
     def _names(self) -> Names:
-        return Names(self.namespace, self.executor.program.catalog.databases)
+        return Names.of(self.namespace, self.executor.program.catalog.databases)
 
     async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""

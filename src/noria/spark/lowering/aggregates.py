@@ -74,10 +74,42 @@ def _avg(column: Column, t: SqlType, result: SqlType, over: Over) -> Column:
     return narrowed(coding.divided_half_away(scaled, over(F.count(column)).cast("decimal(19,0)")))
 
 
+def _variance(column: Column, t: SqlType, result: SqlType, over: Over) -> Column:
+    """Return the population variance: exact up to the last division where the sum of squares fits decimal(38,0).
+
+    Otherwise, and for doubles, Spark's recurrence loses about as many digits as the mean has above the deviation.
+    """
+    moments = over(F.var_pop(_double(column)))
+    if t.kind is Kind.DOUBLE:
+        return _finite(moments)
+    wide, n = column.cast("decimal(19,0)"), over(F.count(column)).cast("decimal(19,0)")
+    squares, total = over(F.try_sum(wide * wide)), _exact_sum(column, over)
+    numerator = F.try_subtract(F.try_multiply(squares, n).cast(WIDE), F.try_multiply(total, total).cast(WIDE))
+    exact = F.try_divide(_double(numerator), _double(n) * _double(n) * F.lit(float(10 ** (2 * t.scale))))
+    return F.coalesce(exact, moments / F.lit(float(10 ** (2 * t.scale))))
+
+
+def _double(column: Column) -> Column:
+    return column.cast("double")
+
+
+def _bits(combined: Callable[[Column], Column], of_nothing: int
+          ) -> Callable[[Column, SqlType, SqlType, Over], Column]:
+    """Return the lowering of an aggregate of bits.  A result of 2**63 or more is an error."""
+    def lowered(column: Column, t: SqlType, result: SqlType, over: Over) -> Column:
+        found = F.coalesce(over(combined(column)), F.lit(of_nothing).cast("bigint"))
+        return F.when(found < 0, error_literal(result)).otherwise(found)
+    return lowered
+
+
 AGGREGATES: dict[str, Callable[[Column, SqlType, SqlType, Over], Column]] = {
     "count": lambda column, t, result, over: over(F.count(column)),
     "sum": _sum,
     "avg": _avg,
     "min": lambda column, t, result, over: over(F.min(column)),
     "max": lambda column, t, result, over: over(F.max(column)),
+    "variance": _variance,
+    "bit_and": _bits(F.bit_and, -1),
+    "bit_or": _bits(F.bit_or, 0),
+    "bit_xor": _bits(F.bit_xor, 0),
 }

@@ -23,6 +23,7 @@ from noria.core.types import Field
 from noria.core.values import evaluation_error
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.mir import (
+    CARRYING,
     Aggregate,
     Base,
     Distinct,
@@ -172,7 +173,7 @@ def _aggregate(node: Aggregate, go: Go, tables: Tables) -> Relation:
     final = [F.col(name).alias(f"c{j}") for j, name in enumerate(shown)]
     final += [F.col(f"a{j}").alias(f"c{j + width}") for j in range(len(node.aggs))]
     failing = {j for j, k in enumerate(node.group) if k in source.failing}
-    failing |= {j + width for j, a in enumerate(node.aggs) if a.function in ("sum", "avg")
+    failing |= {j + width for j, a in enumerate(node.aggs) if a.function in CARRYING
                 or (a.function in ("min", "max") and a.column in source.failing)}
     return Relation(grouped.select(*final), node.fields, frozenset(failing))
 

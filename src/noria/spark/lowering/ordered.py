@@ -14,7 +14,9 @@ from pyspark.sql import Window as Frame
 
 from noria.core.expressions.coerce import MAX_TEXT_BYTES
 from noria.core.ranking import Order
-from noria.plan.mir import PICKING, RANKING, Agg, GroupConcat, Over, TopK, Window
+from noria.core.types import Kind
+from noria.plan import calls
+from noria.plan.mir import CARRYING, PICKING, RANKING, Agg, GroupConcat, Over, TopK, Window
 from noria.spark.lowering import expressions
 from noria.spark.lowering.aggregates import aggregated
 from noria.spark.lowering.coding import error_literal, is_error
@@ -59,7 +61,7 @@ def window(node: Window, go: Go, tables: Tables) -> Relation:
     rows = groups.rows.withColumn("rn", F.row_number().over(groups.window(groups.total())))
     width = len(source.fields)
     out = [_over(c, groups).alias(f"c{width + i}") for i, c in enumerate(node.calls)]
-    failing = {width + i for i, c in enumerate(node.calls) if c.function in ("sum", "avg")
+    failing = {width + i for i, c in enumerate(node.calls) if c.function in CARRYING
                or (c.column in source.failing and c.function in (*PICKING, "min", "max"))}
     return Relation(rows.select(*(f"c{i}" for i in range(width)), *out), node.fields, source.failing | failing)
 
@@ -68,12 +70,13 @@ def _over(call: Over, groups: _Groups) -> Column:
     if call.function == "row_number":
         return F.col("rn").cast("bigint")
     peers = groups.window(groups.ordered() or [F.lit(1)])
-    if call.function in RANKING:
-        return (F.rank() if call.function == "rank" else F.dense_rank()).over(peers).cast("bigint")
     each_row = groups.window([F.col("rn")])
-    first, last = Frame.unboundedPreceding, Frame.unboundedFollowing
-    frame = {"range": peers.rangeBetween(first, Frame.currentRow), "all": groups.window([]).rowsBetween(first, last),
-             "rows": each_row.rowsBetween(first, Frame.currentRow)}[call.frame]
+    if call.function == "ntile":
+        return F.ntile(min(call.by, _MOST)).over(each_row).cast("bigint")
+    if call.function in RANKING:
+        ranked = _RANKS[call.function]().over(peers)
+        return ranked if call.type.kind is Kind.DOUBLE else ranked.cast("bigint")
+    frame = _frame(call.frame, groups, peers, each_row)
     if call.column is None or call.function not in PICKING:
         fields, failing = groups.source.fields, groups.source.failing
         twins = {i: F.col(f"e{i}") for i in range(len(fields))}
@@ -82,8 +85,33 @@ def _over(call: Over, groups: _Groups) -> Column:
     if call.function in ("lag", "lead"):
         return (F.lag if call.function == "lag" else F.lead)(value, call.by).over(each_row)
     place = F.struct(F.col("rn"), value.alias("v"))
+    if call.function == "nth_value":
+        return _nth(place, min(call.by, _MOST), call.frame, frame, each_row)
     chosen = F.min(place) if call.function == "first_value" else F.max(place)
     return chosen.over(frame)["v"]
+
+
+def _nth(place: Column, by: int, frame: calls.Frame, window: WindowSpec, each_row: WindowSpec) -> Column:
+    """The value of a frame's row `by`, from (row number, value) of each row."""
+    if frame.rows and (frame.start is not None or frame.end is not None):
+        return F.nth_value(place, by).over(window)["v"]
+    if frame.start is None:
+        found = F.nth_value(place, by).over(each_row.rowsBetween(Frame.unboundedPreceding, Frame.unboundedFollowing))
+        return F.when(F.max(place["rn"]).over(window) >= by, found["v"])
+    return F.get(F.array_sort(F.collect_list(place).over(window)), F.lit(by - 1))["v"]
+
+
+_MOST = 2**31 - 1  # the greatest number that Spark's functions take
+_RANKS = {"rank": F.rank, "dense_rank": F.dense_rank, "percent_rank": F.percent_rank, "cume_dist": F.cume_dist}
+
+
+def _frame(frame: calls.Frame, groups: _Groups, peers: WindowSpec, each_row: WindowSpec) -> WindowSpec:
+    first, last = Frame.unboundedPreceding, Frame.unboundedFollowing
+    if frame.rows and (frame.start, frame.end) == (None, None):
+        return groups.window([]).rowsBetween(first, last)
+    start = first if frame.start is None else max(min(frame.start, _MOST), -_MOST)
+    end = last if frame.end is None else max(min(frame.end, _MOST), -_MOST)
+    return each_row.rowsBetween(start, end) if frame.rows else peers.rangeBetween(start, end)
 
 
 def group_concat(node: GroupConcat, go: Go, tables: Tables) -> Relation:
@@ -94,8 +122,8 @@ def group_concat(node: GroupConcat, go: Go, tables: Tables) -> Relation:
     rows = groups.rows.withColumn("rn", F.row_number().over(groups.window(groups.total())))
     kept = text.isNotNull()
     if node.distinct:
-        same = Frame.partitionBy(*(F.col(f"e{i}") for i in node.group), F.col(f"e{node.column}"))
-        rows = rows.withColumn("first", F.min("rn").over(same))
+        same = Frame.partitionBy(*(F.col(f"e{i}") for i in (*node.group, *node.distinct)))
+        rows = rows.withColumn("first", F.min(F.when(text.isNotNull(), F.col("rn"))).over(same))
         kept = kept & (F.col("rn") == F.col("first"))
     texts = F.array_sort(F.collect_list(F.when(kept, F.struct(F.col("rn"), text.alias("t")))))
     joined = F.array_join(F.transform(texts, lambda x: x["t"]), node.separator)

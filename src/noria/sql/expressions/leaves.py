@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from noria.core.expressions.expr import Call, Col, Expr
+from noria.plan.calls import PEERS, Frame
 
 
 @dataclass(frozen=True)
 class AggCall(Expr):
     """An aggregate function of an expression over the block's columns (None: COUNT(*)).  `more`: the further
-    arguments of COUNT(DISTINCT a, b)."""
+    arguments of COUNT(DISTINCT a, b), and all those of GROUP_CONCAT(DISTINCT a, b), whose `argument` joins them."""
 
     function: str
     argument: Expr | None
@@ -28,7 +29,7 @@ class AggCall(Expr):
 
 @dataclass(frozen=True)
 class ConcatCall(AggCall):
-    """GROUP_CONCAT of a text."""
+    """GROUP_CONCAT of a text.  Also JSON_ARRAYAGG and JSON_OBJECTAGG, whose texts are members of the document."""
 
     order: tuple[tuple[Expr, bool], ...] = ()
     separator: str = ","
@@ -50,7 +51,7 @@ class OverCall(Expr):
     argument: Expr | None
     partition: tuple[Expr, ...]
     order: tuple[tuple[Expr, bool], ...]
-    frame: str = "range"
+    frame: Frame = PEERS
     by: int = 1
 
     @property
@@ -63,8 +64,20 @@ class OverCall(Expr):
         return f"{self.function}({self.argument or ''}, {self.by}) {self.frame} over ({by}; {order})"
 
 
+@dataclass(frozen=True)
+class GroupingCall(Expr):
+    """GROUPING(…) of group columns: which of them are rolled up in a row."""
+
+    arguments: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"grouping({', '.join(map(str, self.arguments))})"
+
+
 def parts_of(e: Expr) -> tuple[Expr, ...]:
     """The direct parts of an expression; an aggregate has none."""
+    if isinstance(e, GroupingCall):
+        return e.arguments
     return e.args if isinstance(e, Call) else e.parts if isinstance(e, OverCall) else ()
 
 

@@ -5,17 +5,29 @@ from __future__ import annotations
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.errors.codes import WINDOW_INVALID_WINDOW_FUNC_USE, WINDOW_NO_SUCH_WINDOW
+from noria.core.errors.codes import (
+    WINDOW_FRAME_END_ILLEGAL,
+    WINDOW_FRAME_ILLEGAL,
+    WINDOW_FRAME_START_ILLEGAL,
+    WINDOW_INVALID_WINDOW_FUNC_USE,
+    WINDOW_NO_SUCH_WINDOW,
+    WRONG_ARGUMENTS,
+)
 from noria.core.expressions.expr import Const, Expr
-from noria.core.types import BIGINT
-from noria.sql.expressions.leaves import AggCall, ConcatCall, OverCall
+from noria.plan.calls import FRAMED, OVER_FRAMES, PEERS, Frame, over
+from noria.sql.expressions.leaves import AggCall, OverCall
 from noria.sql.expressions.resolving import Operands
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import check_parts, snippet
 
-_RANKINGS: dict[type[exp.Expr], str] = {exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank"}
-_PICKS: dict[type[exp.Expr], str] = {exp.FirstValue: "first_value", exp.LastValue: "last_value", exp.Lag: "lag",
-                                     exp.Lead: "lead"}
+_RANKINGS: dict[type[exp.Expr], str] = {
+    exp.RowNumber: "row_number", exp.Rank: "rank", exp.DenseRank: "dense_rank", exp.PercentRank: "percent_rank",
+    exp.CumeDist: "cume_dist", exp.Ntile: "ntile"}
+_PICKS: dict[type[exp.Expr], str] = {exp.FirstValue: "first_value", exp.LastValue: "last_value",
+                                     exp.NthValue: "nth_value", exp.Lag: "lag", exp.Lead: "lead"}
+KNOWN_OVER = ("there are ROW_NUMBER, RANK, DENSE_RANK, PERCENT_RANK, CUME_DIST, NTILE, LAG, LEAD, FIRST_VALUE, "
+              "LAST_VALUE, NTH_VALUE, COUNT, SUM, AVG, MIN, MAX")
+MAX_ROWS = 2**62  # a greater distance in rows means the same
 _WINDOW = frozenset({"this", "partition_by", "order", "spec", "over", "alias"})
 _CLAUSES = ("field list", "order clause")
 
@@ -49,38 +61,79 @@ def _definition(node: exp.Expr) -> tuple[list[exp.Expr], list[exp.Expr], exp.Exp
     return by, list(order.expressions) if order is not None else [], spec
 
 
-def _frame(spec: exp.Expr | None) -> str:
-    """The name of a frame in `mir.FRAMES`.  Refuses frames that do not begin at the partition's first row."""
+def _frame(spec: exp.Expr | None) -> Frame:
+    """The frame of a window.  Refuses RANGE with a distance.  Raises errors 3584 to 3586 for ends in a wrong order."""
     if spec is None:
-        return "range"
-    args = {k: str(v).upper() for k, v in spec.args.items() if v is not None}
-    end, side = args.get("end", "CURRENT ROW"), args.get("end_side", "FOLLOWING")
-    if args.get("start") == "UNBOUNDED" and args.get("start_side") == "PRECEDING" and "exclude" not in args:
-        if end == "CURRENT ROW":
-            return args.get("kind", "ROWS").lower()
-        if (end, side) == ("UNBOUNDED", "FOLLOWING"):
-            return "all"
-    raise refuse("this frame of a window", spec, "a frame begins UNBOUNDED PRECEDING and ends at the CURRENT ROW or "
-                                                 "UNBOUNDED FOLLOWING")
+        return PEERS
+    if spec.args.get("exclude") is not None:
+        raise refuse("EXCLUDE in a frame of a window", spec)
+    rows = str(spec.args.get("kind", "ROWS")).upper() == "ROWS"
+    start, end = _end(spec, "start", rows), 0.0 if spec.args.get("end") is None else _end(spec, "end", rows)
+    if start == _LAST:
+        raise SqlError(*WINDOW_FRAME_START_ILLEGAL, f"{_UNNAMED}: frame start cannot be UNBOUNDED FOLLOWING.")
+    if end == _FIRST:
+        raise SqlError(*WINDOW_FRAME_END_ILLEGAL, f"{_UNNAMED}: frame end cannot be UNBOUNDED PRECEDING.")
+    if start > 0 >= end or start == 0 > end:
+        raise _bad_frame()
+    first, last = (None if e in (_FIRST, _LAST) else int(e) for e in (start, end))
+    return Frame(rows, first, last)
+
+
+_UNNAMED = "Window '<unnamed window>'"
+_FIRST, _LAST = float("-inf"), float("inf")
+
+
+def _end(spec: exp.Expr, side: str, rows: bool) -> float:
+    """One end of a frame, as a distance."""
+    value = spec.args.get(side)
+    word = value.upper() if isinstance(value, str) else ""
+    following = str(spec.args.get(f"{side}_side")).upper() == "FOLLOWING"
+    if word == "CURRENT ROW":
+        return 0
+    if word == "UNBOUNDED":
+        return _LAST if following else _FIRST
+    if not rows:
+        raise refuse("RANGE with a distance in a frame of a window", spec,
+                     "use ROWS, or RANGE with UNBOUNDED and CURRENT ROW")
+    if not isinstance(value, exp.Literal) or not value.this.isdigit():
+        raise _bad_frame()
+    distance = int(value.this)
+    return distance if following else -distance
+
+
+def _bad_frame() -> SqlError:
+    return SqlError(*WINDOW_FRAME_ILLEGAL, f"{_UNNAMED}: frame start or end is negative, NULL or of non-integral type")
 
 
 def _function(r: Operands, node: exp.Expr, partition: tuple[Expr, ...], order: tuple[tuple[Expr, bool], ...],
-              frame: str) -> OverCall:
+              frame: Frame) -> OverCall:
     this = node.this
     if type(this) in _RANKINGS:
-        return OverCall(BIGINT, False, _RANKINGS[type(this)], None, partition, order)
+        name = _RANKINGS[type(this)]
+        check_parts(this, frozenset({"this"}), name.upper())
+        by = _number(this, this.this, 1) if name == "ntile" else 1
+        made = over(name, None, (), by=by)
+        return OverCall(made.type, False, name, None, partition, order, PEERS, by)
     if type(this) in _PICKS:
-        check_parts(this, frozenset({"this", "offset"}), _PICKS[type(this)].upper())
-        argument, by = r(this.this), this.args.get("offset")
-        if by is not None and not (isinstance(by, exp.Literal) and by.this.isdigit()):
-            raise parse_error(f"near '{snippet(this)}': a number of rows")
-        return OverCall(argument.type, True, _PICKS[type(this)], argument, partition, order, frame,
-                        1 if by is None else int(by.this))
-    made = r(this)
-    if not isinstance(made, AggCall) or isinstance(made, ConcatCall):
-        raise refuse("this as a window function", node)
-    if made.distinct:
+        name = _PICKS[type(this)]
+        check_parts(this, frozenset({"this", "offset"}), name.upper())
+        argument, by = r(this.this), 1
+        if this.args.get("offset") is not None:
+            by = _number(this, this.args["offset"], int(name == "nth_value"))
+        return OverCall(argument.type, True, name, argument, partition, order,
+                        frame if name in FRAMED else PEERS, by)
+    called = r.of_function()(this)
+    if not isinstance(called, AggCall) or called.function not in OVER_FRAMES:
+        raise refuse("this as a window function", node, KNOWN_OVER)
+    if called.distinct:
         raise refuse("DISTINCT in a window function", node)
-    return OverCall(made.type, made.nullable, made.function, made.argument, partition, order, frame)
+    return OverCall(called.type, called.nullable, called.function, called.argument, partition, order, frame)
 
 
+def _number(node: exp.Expr, number: exp.Expr | None, least: int) -> int:
+    """A literal number of rows.  Raises error 1210 for a lesser one."""
+    if not isinstance(number, exp.Literal) or not number.this.isdigit():
+        raise parse_error(f"near '{snippet(node)}': a number of rows")
+    if int(number.this) < least:
+        raise SqlError(*WRONG_ARGUMENTS, f"Incorrect arguments to {node.key}")
+    return min(int(number.this), MAX_ROWS)

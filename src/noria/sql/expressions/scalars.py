@@ -1,7 +1,8 @@
 """Translates scalar expressions of the syntax tree to typed expressions.
 
 A `Resolver` translates one tree node to one `Expr`.  Its function `column` resolves columns, `parameter` parameters.
-Aggregates become `AggCall` leaves, which only `sql.query` understands.  Unsupported nodes raise SqlError.
+Aggregates become `AggCall` leaves (`aggregates.py`), which only `sql.query` understands.  Unsupported nodes raise
+SqlError.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import (
     ILLEGAL_VALUE_FOR_TYPE,
-    INVALID_GROUP_FUNC_USE,
     OPERAND_COLUMNS,
     SP_DOES_NOT_EXIST,
     TOO_BIG_PRECISION,
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
 )
 from noria.core.expressions.expr import Const, Expr
-from noria.core.expressions.functions import NULL, HexLiteral, as_number, call, cast, literal, retyped, truth
-from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation, Field, SqlType
-from noria.plan.mir import agg
+from noria.core.expressions.functions import NULL, HexLiteral, call, cast, literal, retyped, truth
+from noria.core.types import BYTES, TEXT, TEXT_BIN, Collation
+from noria.sql.expressions.aggregates import KNOWN, aggregate_of
 from noria.sql.expressions.functions import (
     CLOCK_CLASSES,
     CLOCK_NAMES,
@@ -36,7 +36,6 @@ from noria.sql.expressions.functions import (
     regexp,
     shifted,
 )
-from noria.sql.expressions.leaves import AggCall, ConcatCall
 from noria.sql.expressions.over import over_call
 from noria.sql.expressions.types import cast_type, collation
 from noria.sql.text.refusals import refuse
@@ -51,8 +50,6 @@ _BINARY: Kinds = {
     exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right",
 }
 _UNARY: Kinds = {exp.BitwiseNot: "bit_not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Soundex: "soundex"}
-_AGGREGATES: Kinds = {exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg",
-                      exp.AnyValue: "min"}  # the same value in a view, a one-shot and on Spark
 _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.CurrentSchema,
              exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp, exp.UtcTimestamp, exp.UtcDate,
              exp.UtcTime)
@@ -65,12 +62,14 @@ _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary
 @dataclass(frozen=True)
 class Resolver:
     """Translates nodes when called.  `clause`: the statement's part, for errors ("where clause", "field list", …).
-    `aggregates`, `clock`: whether these are allowed.  `subquery`: translates subqueries, where they are."""
+    `aggregates`, `clock`: whether these are allowed.  `over`: the node is the function of a window, so its arguments
+    may have aggregates.  `subquery`: translates subqueries, where they are."""
 
     column: Callable[[str, str, str], Expr]  # name, table, clause
     parameter: Callable[[exp.Placeholder], Expr]
     clause: str
     aggregates: bool = False
+    over: bool = False
     clock: bool = False
     subquery: Callable[[Resolver, exp.Expr], Expr] | None = None
 
@@ -84,9 +83,18 @@ class Resolver:
             return self._operator(_BINARY[type(node)], node, "this", "expression")
         if type(node) in _UNARY:
             return self._operator(_UNARY[type(node)], node, "this")
-        if type(node) in _AGGREGATES:
-            return _aggregate(self, node, _AGGREGATES[type(node)])
-        raise _unknown(node)
+        made = aggregate_of(self, node)
+        if made is None:
+            raise _unknown(node)
+        return made
+
+    def of_arguments(self) -> Resolver:
+        """The resolver of an aggregate's arguments."""
+        return replace(self, aggregates=self.over, over=False)
+
+    def of_function(self) -> Resolver:
+        """The resolver of the function of a window."""
+        return replace(self, over=True)
 
     def _operator(self, op: str, node: exp.Expr, *names: str) -> Expr:
         check_parts(node, _OPERANDS, "an expression")
@@ -112,8 +120,7 @@ def _unknown(node: exp.Expr) -> SqlError:
     if isinstance(node, (exp.Subquery, exp.Exists, exp.Select, exp.Any, exp.All)):
         return refuse("a subquery here", node, "join with it in FROM")
     if isinstance(node, exp.AggFunc):
-        return refuse("this aggregate or window function", node, "there are COUNT, SUM, MIN, MAX, AVG, ANY_VALUE, "
-                      "GROUP_CONCAT, over windows ROW_NUMBER, RANK, DENSE_RANK, LAG, LEAD, FIRST_VALUE, LAST_VALUE too")
+        return refuse("this aggregate or window function here", node, KNOWN)
     if isinstance(node, exp.Interval):
         return refuse("INTERVAL here", node, "add it to a date")
     if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
@@ -354,7 +361,10 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
         return _clock(r, node)
     made = maker_of(name)
     if made is None:
-        raise _unknown(node)
+        found = aggregate_of(r, node)
+        if found is None:
+            raise _unknown(node)
+        return found
     return made(r, name, node.expressions)
 
 
@@ -368,79 +378,6 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
     if not isinstance(scale, int) or scale > 6:
         raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {scale} specified for '{name}'. Maximum is 6.")
     return CLOCK_NAMES[name](scale)
-
-
-# ------------------------------------------------------------------ aggregates
-def _count(r: Resolver, node: exp.Expr) -> Expr:
-    _allowed(r, node)
-    check_parts(node, frozenset({"this", "expressions", "big_int"}), "COUNT")
-    this = node.this
-    if node.expressions or this is None or (isinstance(this, exp.Distinct) and not this.expressions):
-        raise parse_error(f"near '{node.sql(dialect='mysql')}': COUNT takes one argument")
-    if isinstance(this, exp.Star):
-        return AggCall(BIGINT, False, "count_star", None)
-    if isinstance(this, exp.Distinct):
-        first, *more = map(_inner(r), this.expressions)
-        return AggCall(BIGINT, False, "count", first, True, tuple(more))
-    argument = _inner(r)(this)
-    if not argument.nullable:
-        return AggCall(BIGINT, False, "count_star", None)
-    return AggCall(BIGINT, False, "count", argument)
-
-
-def _aggregate(r: Resolver, node: exp.Expr, function: str) -> Expr:
-    _allowed(r, node)
-    check_parts(node, frozenset({"this"}), function.upper())
-    this, distinct = node.this, False
-    if isinstance(this, exp.Distinct):
-        distinct = function not in ("min", "max")
-        argument = _distinct_argument(r, node, this)
-    else:
-        argument = _inner(r)(this)
-    if argument.type.is_listed and function in ("min", "max"):
-        argument = cast(argument, TEXT)  # MySQL compares ENUM and SET as text here
-    argument = as_number(argument) if function in ("sum", "avg") else argument
-    return AggCall(aggregate_type(function, argument), True, function, argument, distinct)
-
-
-def aggregate_type(function: str, argument: Expr) -> SqlType:
-    return agg(function, 0, (Field("", argument.type, True),)).type
-
-
-def _distinct_argument(r: Resolver, node: exp.Expr, distinct: exp.Expr) -> Expr:
-    if len(distinct.expressions) != 1:
-        raise refuse("DISTINCT of several expressions", node)
-    return _inner(r)(distinct.expressions[0])
-
-
-def _allowed(r: Resolver, node: exp.Expr) -> None:
-    if not r.aggregates:
-        raise SqlError(*INVALID_GROUP_FUNC_USE,
-                       f"Invalid use of group function: {node.sql(dialect='mysql')} in {r.clause}")
-
-
-def _inner(r: Resolver) -> Resolver:
-    """The resolver of an aggregate's arguments, which refuses aggregates."""
-    return replace(r, aggregates=False)
-
-
-def _group_concat(r: Resolver, node: exp.Expr) -> Expr:
-    """GROUP_CONCAT([DISTINCT] x, … [ORDER BY …] [SEPARATOR s])"""
-    _allowed(r, node)
-    check_parts(node, frozenset({"this", "separator"}), "GROUP_CONCAT")
-    this, by = node.this, []
-    if isinstance(this, exp.Order):
-        this, by = this.this, this.expressions
-    distinct = isinstance(this, exp.Distinct)
-    inner = _inner(r)
-    values = [inner(e) for e in (this.expressions if distinct else [this])]
-    order = [(values[0] if isinstance(o.this, exp.Literal) else inner(o.this), bool(o.args.get("desc"))) for o in by]
-    text = values[0] if len(values) == 1 else call("concat", *values)
-    text = text if text.type.is_text else cast(text, TEXT)
-    separator = node.args.get("separator")
-    return ConcatCall(text.type, True, "group_concat", text, distinct, (),
-                      tuple((e, d) for e, d in order if not isinstance(e, Const)),
-                      "," if separator is None else str(literal_value(separator)))
 
 
 def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
@@ -463,7 +400,6 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
-    exp.Anonymous: _named, exp.Count: _count,
-    exp.GroupConcat: _group_concat, exp.Window: over_call,
+    exp.Anonymous: _named, exp.Window: over_call,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

@@ -102,7 +102,8 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
             return found
         return replace(found, view=replace(found.view, visible=shown), columns=found.columns[:shown])
     except NotMaintained as reason:
-        return Select(None, batch=batch_of(tree, Context(catalog, block_of, "batch", values), reason.message))
+        return Select(None, batch=batch_of(tree, Context(catalog, block_of, "batch", values,
+                                                            any_of_group=statement.any_of_group), reason.message))
 
 
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False,
@@ -113,7 +114,8 @@ def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: boo
         names = names_of(Context(catalog, block_of, "adhoc"), tree.args["from_"].this)
         origins = tuple(of_view(names, f.name) for f in view.fields) if names else ()
         return Select(view, columns=with_origins(view.fields, origins))
-    query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant), tree)
+    query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant,
+                          any_of_group=statement.any_of_group), tree)
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
     limit, offset = parameter_of(query.limit), parameter_of(query.offset)

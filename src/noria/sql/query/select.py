@@ -30,6 +30,7 @@ from noria.sql.query.relations.planned import PlannedQuery
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.assembly import assemble
 from noria.sql.query.results.origins import origins_of
+from noria.sql.query.results.rollup import default_order, is_rollup
 from noria.sql.query.results.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.syntax import check_parts, snippet
@@ -76,6 +77,8 @@ def _single(block: Block) -> bool:
     fixed = [b.column for b in block.bound]
     equal = [t.args for t in block.where if isinstance(t, Call) and t.op == "eq"]
     fixed += [a for x, y in equal for a, b in ((x, y), (y, x)) if isinstance(b, Const)]
+    if is_rollup(block.tree):
+        return False
     if block.tree.args.get("group") is not None or any(uses_aggregate(i.expr) for i in block.items):
         return set(block.groups) <= set(fixed)
     known = block.scope.determined({c.index for c in fixed if isinstance(c, Col)})
@@ -139,7 +142,10 @@ def _resolve_groups(block: Block) -> None:
     clause = block.tree.args.get("group")
     if clause is None:
         return
-    check_parts(clause, frozenset({"expressions"}), "GROUP BY")
+    check_parts(clause, frozenset({"expressions", "rollup"}), "GROUP BY")
+    rollup = clause.args.get("rollup") or []
+    if any(part.expressions for part in rollup):
+        raise refuse("ROLLUP (…) in GROUP BY", block.tree, "write GROUP BY … WITH ROLLUP")
     resolve = resolver_of(block, "group statement")
     for node in clause.expressions:
         e = _position(block, node, "group statement")
@@ -150,6 +156,8 @@ def _resolve_groups(block: Block) -> None:
             raise SqlError(*WRONG_GROUP_FIELD, f"Can't group on '{snippet(node)}'")
         if e not in block.groups:
             block.groups.append(e)
+        elif rollup:
+            raise refuse("an expression twice in GROUP BY … WITH ROLLUP", block.tree, "name it once")
 
 
 def _resolve_having(block: Block, top: bool) -> None:
@@ -187,6 +195,9 @@ def _order_of_view(block: Block) -> list[tuple[Expr, bool]]:
 
 def _resolve_order(block: Block) -> None:
     order = block.tree.args.get("order")
+    if order is None and is_rollup(block.tree):
+        block.order = [] if block.tree.args.get("distinct") else default_order(block.groups)
+        return
     if order is None:
         block.order = _order_of_view(block)
         return

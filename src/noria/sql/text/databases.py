@@ -35,6 +35,7 @@ HOME = "noria"  # the database whose tables have plain names in the catalog
 SYSTEM = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's own; empty here
 CHARSET, COLLATION = "utf8mb4", "utf8mb4_0900_ai_ci"
 NOWHERE = "\0"  # the namespace of a session whose database was dropped
+_ANY_OF_GROUP = "\1"  # ends the namespace of a session whose sql_mode lacks ONLY_FULL_GROUP_BY
 _STORED = "DATABASE "
 _NAMED_IN = re.compile(r"`((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", re.DOTALL)
 
@@ -173,10 +174,18 @@ class Names:
 
     namespace: the folded name of the session's database; "" for `noria`, NOWHERE without one.  databases: None in
     stored texts, which are in `noria` and whose databases exist.
+
+    any_of_group: without ONLY_FULL_GROUP_BY, a selected column may be neither grouped nor determined by the groups.
     """
 
     namespace: str = ""
     databases: Databases | None = None
+    any_of_group: bool = False
+
+    @staticmethod
+    def of(namespace: str, databases: Databases) -> Names:
+        """The names of sessions in a namespace, as `namespace_of` or `any_of_group` returned it."""
+        return Names(plain_namespace(namespace), databases, namespace.endswith(_ANY_OF_GROUP))
 
     @property
     def is_home(self) -> bool:
@@ -216,6 +225,16 @@ def namespace_of(database: str) -> str:
     """The namespace of sessions in this database."""
     folded = database.lower()
     return "" if folded == HOME else folded
+
+
+def any_of_group(namespace: str) -> str:
+    """The namespace of sessions in the same database without ONLY_FULL_GROUP_BY, where texts may mean other things."""
+    return namespace + _ANY_OF_GROUP
+
+
+def plain_namespace(namespace: str) -> str:
+    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY."""
+    return namespace.removesuffix(_ANY_OF_GROUP)
 
 
 def in_namespace(namespace: str, text: str) -> str:

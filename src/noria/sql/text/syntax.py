@@ -58,6 +58,7 @@ class Statement:
     replace: bool = False  # REPLACE INTO
     body: str = ""  # the SELECT of CREATE VIEW, as written
     feed: bool = False  # CREATE or DROP FEED
+    any_of_group: bool = False  # read without ONLY_FULL_GROUP_BY
 
 
 _WITH_CLASS = frozenset("""

@@ -8,9 +8,12 @@ words by kind.  COUNT(*) needs none: it is COUNT.
     SUM, AVG   low limb                           | high limb    | non-NULL values, errors (ONE_ERROR each)
     FSUM, FAVG high part of a double-double       | low part     | the same; then a double-double of the huge values
     MIN, MAX   the value                          | its copies   | non-NULL values
+    VAR, FVAR  as in `moment_kernels`, of integers and of doubles
+    BITS       as in `moment_kernels`
 
 MIN and MAX are exact without storing all values.  A group becomes *dirty* if the last copy of its value is removed, or
-a better value than it.  A dirty group must be derived again from all its rows (rule R15).
+a better value than it; for FVAR see `moment_kernels`.  A dirty group must be derived again from all its rows (rule
+R15).
 
 Doubles of at least LARGE have a sum of their own, divided by SCALE.  So neither sum leaves the range of doubles, and a
 result that is out of range returns to it when the responsible rows are removed.
@@ -23,6 +26,17 @@ import numpy as np
 from noria.core.limits import ERROR_CODE, MIN_INT, NULL_CODE
 from noria.kernels import njit
 from noria.state.grouping.bits import bits_of, float_of
+from noria.state.grouping.moment_kernels import (
+    BIT_WORDS,
+    HUGE,
+    MOMENT_WORDS,
+    add_bits,
+    add_double,
+    add_moments,
+    bits,
+    halves_of,
+    variance,
+)
 from noria.state.rows.bare import bare, stack
 from noria.state.rows.kernels import (
     covered_input,
@@ -48,12 +62,13 @@ from noria.state.rows.layout import (
 )
 from noria.state.rows.prefetch import AHEAD, BLOCK, WARM_FROM, prefetch, warm_keys
 
-COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, MIN, MAX, TEXT_MIN, TEXT_MAX = range(10)
+COUNT_STAR, COUNT_COL, SUM, AVG, FSUM, FAVG, VAR, FVAR, BITS, MIN, MAX, TEXT_MIN, TEXT_MAX = range(13)
 MARK, COUNT, ACC = range(3)  # words behind the key
 ONE_ERROR = 1 << 44  # the word of non-NULL values counts errors in its upper bits: one error adds this
-WORDS = {COUNT_STAR: 0, COUNT_COL: 1, FSUM: 5, FAVG: 5}  # all others: 3
+WORDS = {COUNT_STAR: 0, COUNT_COL: 1, FSUM: 5, FAVG: 5, VAR: MOMENT_WORDS, FVAR: MOMENT_WORDS,
+         BITS: BIT_WORDS}  # all others: 3
 LARGE, SCALE = 2.0**900, 2.0**120  # 2**63 values add up to at most 2**967 in each of the two sums
-SPEC_KIND, SPEC_COL, SPEC_FACTOR, SPEC_AT = range(4)  # factor: AVG's power of ten; text MIN/MAX: 1 for CI
+SPEC_KIND, SPEC_COL, SPEC_FACTOR, SPEC_AT = range(4)  # factor: see `Spec`
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
@@ -186,9 +201,25 @@ def _settle(A, p, specs):
         q, kind = p + specs[a, SPEC_AT], specs[a, SPEC_KIND]
         if kind >= MIN and A[q + 2] == 0:
             A[q], A[q + 1] = NULL_CODE, 0
-        elif FSUM <= kind <= FAVG and A[q + 2] == 0:
+        elif FSUM <= kind <= FVAR and A[q + 2] == 0:
+            for word in range(3, MOMENT_WORDS if kind >= VAR else 5):
+                A[q + word] = 0
             A[q], A[q + 1] = 0, 0
-            A[q + 3], A[q + 4] = 0, 0
+
+
+@njit
+def _add_more(A, q, kind, v, w):
+    """Add value v with weight w to the accumulators of `moment_kernels` at word q.  Returns True if the group becomes
+    dirty."""
+    A[q + 2] += w
+    if kind == FVAR:
+        return add_double(A, q, to_float(v), w)
+    if kind == BITS:
+        add_bits(A, q, v, w)
+    else:
+        x, y = halves_of(v)
+        add_moments(A, q, x, y, w)
+    return False
 
 
 @njit
@@ -205,7 +236,7 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
             continue
         if kind == COUNT_COL:
             A[q] += w
-        elif v == ERROR_CODE and kind <= FAVG:
+        elif kind < MIN and (v == ERROR_CODE or (kind == FVAR and abs(to_float(v)) >= HUGE)):
             A[q + 2] += w * (ONE_ERROR + 1)
         elif kind <= AVG:
             A[q], A[q + 1] = add_product(A[q], A[q + 1], v, w)
@@ -217,6 +248,8 @@ def accumulate(A, p, specs, cols, i, w, ids, ranks):
             hi, lo = add_float(float_of(A[at]), float_of(A[at + 1]), x * w)
             A[q + 2] += w
             A[at], A[at + 1] = bits_of(hi), bits_of(lo)
+        elif kind < MIN:
+            dirty |= _add_more(A, q, kind, v, w)
         else:
             dirty |= _extreme(A, q, kind, specs[a, SPEC_FACTOR], v, w, ids, ranks)
     return dirty
@@ -228,9 +261,12 @@ def result(A, q, specs, a):
     kind = specs[a, SPEC_KIND]
     if kind == COUNT_COL:
         return A[q]
+    if kind == BITS and A[q + 2] < ONE_ERROR:
+        v = bits(A, q, specs[a, SPEC_FACTOR], A[q + 2])
+        return v if v >= 0 else ERROR_CODE  # no code can hold a BIGINT UNSIGNED of 2**63
     if A[q + 2] == 0:
         return NULL_CODE
-    if kind <= FAVG and A[q + 2] >= ONE_ERROR:
+    if kind < MIN and A[q + 2] >= ONE_ERROR:
         return ERROR_CODE
     if kind == SUM:
         return A[q] if fits(A[q], A[q + 1]) else ERROR_CODE
@@ -242,6 +278,8 @@ def result(A, q, specs, a):
         if large != 0.0:
             x = (large + x / SCALE) * SCALE
         return float_code(x / A[q + 2] if kind == FAVG else x)
+    if kind in (VAR, FVAR):
+        return float_code(variance(A, q, np.float64(specs[a, SPEC_FACTOR])))
     return A[q]
 
 

@@ -37,8 +37,8 @@ _SIDE_ROWS = 4096  # after a derivation from more rows, its arena is freed inste
 class Spec:
     """One aggregate: its kind in `group_kernels` and its input column.
 
-    factor: for AVG, the power of ten of the added scale.  For MIN and MAX of text, 1 if the collation is CI, 0 if it
-    compares bytes.
+    factor: for AVG, the power of ten of the added scale; for VARIANCE, of the column's scale.  For MIN and MAX of text,
+    1 if the collation is CI, 0 if it compares bytes.  For bits, the function in `moment_kernels`.
     """
 
     kind: int
@@ -181,8 +181,8 @@ class Groups:
 
     @staticmethod
     def pulls_again(spec: Spec) -> bool:
-        """True if the removal of a row can make the group dirty: for MIN and MAX (rule R15)."""
-        return spec.kind >= gk.MIN
+        """True if the removal of a row can make the group dirty: for MIN, MAX and VARIANCE of doubles (rule R15)."""
+        return spec.kind >= gk.MIN or spec.kind == gk.FVAR
 
     def only(self, rows: Batch, groups: Codes) -> Batch:
         """Return the input rows of some groups.  groups: folded keys."""

@@ -51,6 +51,18 @@ def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
     return e.op not in TOTAL and e.op != "told" and _size(e) is None
 
 
+def aggregate_can_fail(function: str, type: SqlType) -> bool:
+    """True if an aggregate of values of the type, none of them an error, can be an error.
+
+    SUM and AVG can exceed the range of codes, VARIANCE that of doubles, and bits that of a signed BIGINT.  BIT_AND of
+    nothing always does.
+    """
+    if function in ("sum", "avg"):
+        return sum_can_fail(type)
+    return function == "bit_and" or (function in ("bit_or", "bit_xor") and not type.unsigned) or (
+        function == "variance" and type.kind is Kind.DOUBLE)
+
+
 def sum_can_fail(type: SqlType) -> bool:
     """True if SUM or AVG of a column of the type can exceed the range of codes."""
     size = _size_of(type)

@@ -288,6 +288,29 @@ def made_object(*pairs: str | None) -> str:
     return show(made)
 
 
+# ------------------------------------------------------------------ JSON_ARRAYAGG and JSON_OBJECTAGG
+def item(member: str | None) -> str:
+    """Return the text of a member of an array."""
+    return "null" if member is None else normalised(member)
+
+
+def pair(key: str | None, member: str | None) -> str:
+    """Return the text of a member of an object."""
+    if key is None:
+        raise SqlError(*JSON_DOCUMENT_NULL_KEY, "JSON documents may not contain NULL member names")
+    return f"{_text(key)}: {item(member)}"
+
+
+def listed(items: str) -> str:
+    """Make an array of texts that `item` returned, joined by commas."""
+    return f"[{items}]"
+
+
+def paired(pairs: str) -> str:
+    """Make an object of texts that `pair` returned, joined by commas.  Of a repeated key the last value stays."""
+    return normalised(f"{{{pairs}}}")
+
+
 def _changed(value: Any, path: tuple[Step, ...], new: Any, how: str) -> Any:
     """Return the value with another one at the path.  how: set, insert (if the path has no value), replace, remove."""
     if not path:
@@ -374,6 +397,10 @@ JSONS: dict[str, Function] = {
     "member_of": Function((M, J), BOOL, values=member_of, internal=True),
     "json_array": Function((M,), JSON, values=made_array, more=True, least=0, sees_null=True),
     "json_object": Function((M,), JSON, values=made_object, more=True, least=0, sees_null=True),
+    "json_item": Function((M,), JSON, values=item, sees_null=True, internal=True),
+    "json_pair": Function((T, M), JSON, values=pair, sees_null=True, internal=True),
+    "json_listed": Function((ArgumentType.STRING,), JSON, values=listed, internal=True),
+    "json_paired": Function((ArgumentType.STRING,), JSON, values=paired, internal=True),
     "json_set": Function((J, M), JSON, values=_writer("set"), more=True, sees_null=True, nullable=True),
     "json_insert": Function((J, M), JSON, values=_writer("insert"), more=True, sees_null=True, nullable=True),
     "json_replace": Function((J, M), JSON, values=_writer("replace"), more=True, sees_null=True, nullable=True),

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from noria.core.batch import Codes
 from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.limits import ERROR_CODE
-from noria.core.types import BIGINT, DOUBLE, TEXT, Kind, SqlType
+from noria.core.types import BIGINT, DOUBLE, TEXT, UBIGINT
 
 Doubles = npt.NDArray[np.float64]
-UBIGINT = SqlType(Kind.INT, unsigned=True)
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 

@@ -20,10 +20,10 @@ from noria.dataflow.ops.stateless.per_group import PerGroup, expanded
 
 
 class GroupConcat(PerGroup):
-    """`distinct`: of equal texts in a group only the first is kept."""
+    """`distinct`: of the rows of a group that are equal in these columns, only the first is kept; empty: all are."""
 
     def __init__(self, fields: tuple[Field, ...], inputs: tuple[Field, ...], group: Columns, column: int,
-                 distinct: bool, order: Order, separator: str, text: str):
+                 distinct: Columns, order: Order, separator: str, text: str):
         super().__init__(fields, inputs, group, tuple(range(len(group))), text)
         self._column, self._distinct, self._order, self._separator = column, distinct, order, separator
 
@@ -38,7 +38,7 @@ class GroupConcat(PerGroup):
         number = np.cumsum(order.new_group) - 1  # of each row's group
         starts = np.flatnonzero(order.new_group)
         keys = [self._group_values(engine, c, rows, starts) for c in self.group]
-        return Batch.of(np.stack([*keys, self._joined(engine, rows.columns[self._column], number, len(starts))]))
+        return Batch.of(np.stack([*keys, self._joined(engine, rows, number, len(starts))]))
 
     def _group_values(self, engine: UpstreamReader, column: int, rows: Batch, starts: Codes) -> Codes:
         """Each group's value of a group column. Of several spellings of a CI text it is the least in byte order."""
@@ -52,13 +52,14 @@ class GroupConcat(PerGroup):
         out[np.repeat(np.arange(len(starts)), size)[least]] = codes[least]
         return out
 
-    def _joined(self, engine: UpstreamReader, codes: Codes, number: Codes, groups: int) -> Codes:
-        """The joined text of each group. `codes` are sorted by group and order."""
+    def _joined(self, engine: UpstreamReader, rows: Batch, number: Codes, groups: int) -> Codes:
+        """The joined text of each group. `rows` are sorted by group and order."""
+        codes = rows.columns[self._column]
         wrong = number[codes == ERROR_CODE]
         some = np.flatnonzero(codes >= 0)
         if self._distinct and len(some):
-            same = ranks(codes[some], self.types[self._column], engine.symbols)
-            first = np.unique(np.stack([number[some], same]), axis=1, return_index=True)[1]
+            same = [ranks(rows.columns[c][some], self.types[c], engine.symbols) for c in self._distinct]
+            first = np.unique(np.stack([number[some], *same]), axis=1, return_index=True)[1]
             some = some[np.sort(first)]
         ends = np.searchsorted(number[some], np.arange(groups + 1))
         lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), engine.symbols.texts(codes[some]))

@@ -6,8 +6,9 @@ evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +17,38 @@ from noria.core.batch import Batch, Codes
 from noria.core.limits import NULL_CODE
 from noria.core.ranking import Order, SortedBatch, in_order, spelled_ranks
 from noria.core.types import Field
+from noria.core.values import encode_doubles
 from noria.dataflow.graph.nodes import Columns, UpstreamReader
 from noria.dataflow.ops.stateless.per_group import PerGroup, expanded
 from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Spec
-from noria.state.grouping.window_kernels import running
+from noria.state.grouping.window_kernels import framed
 
 Mask = npt.NDArray[np.bool_]
+
+
+class FrameEnds(NamedTuple):
+    """The ends of a frame. `rows`: they are distances in rows; otherwise 0 means the row's peers. None: the group's
+    first or last row."""
+
+    rows: bool
+    start: int | None
+    end: int | None
 
 
 @dataclass(frozen=True)
 class WindowFunction:
     """One window function.
 
-    `aggregate`: what to accumulate; None for rankings and for functions that pick a row. `frame`: the last row of
-    the frame: "range": the last peer; "rows": this row; "all": the last row of the group. `by`: the distance of
-    LAG and LEAD in rows.
+    `aggregate`: what to accumulate; None for rankings and for functions that pick a row. `frame`: the rows that
+    aggregates, FIRST_VALUE, LAST_VALUE and NTH_VALUE read. `by`: the distance of LAG and LEAD in rows, NTH_VALUE's row,
+    NTILE's number of buckets.
     """
 
     name: str
     column: int
     aggregate: Spec | None
-    frame: str
+    frame: FrameEnds
     by: int
 
 
@@ -58,39 +69,90 @@ class Window(PerGroup):
 
     def _column(self, engine: UpstreamReader, f: WindowFunction, rows: Batch, order: SortedBatch) -> Codes:
         """The function's value for each of the sorted rows."""
-        if f.name in ("row_number", "rank", "dense_rank"):
-            return _ranking(f.name, order)
+        if f.name in _RANKINGS:
+            return _RANKINGS[f.name](order, f.by)
         values = np.ascontiguousarray(rows.columns[f.column])
-        ends = {"range": _last(order.new_peer if self._order else order.new_group), "all": _last(order.new_group),
-                "rows": np.ones(len(rows), np.bool_)}[f.frame]
+        if f.name in ("lag", "lead"):
+            return _shifted(values, -f.by if f.name == "lag" else f.by, order.new_group)
+        first, last = _frame(f.frame, order, bool(self._order))
         if f.aggregate is not None:
             best = f.aggregate.kind >= gk.MIN
             compared = spelled_ranks(values, self.types[f.column], engine.symbols) if best else values
-            out: Codes = running(f.aggregate.kind, values, compared, order.new_group, ends, f.aggregate.factor)
+            out: Codes = framed(f.aggregate.kind, values, compared, first, last, f.aggregate.factor)
             return out
-        return _picked(f, values, order.new_group, ends)
+        at = last if f.name == "last_value" else first + (f.by - 1 if f.name == "nth_value" else 0)
+        return _picked(values, at, (first <= at) & (at <= last))
 
 
-def _ranking(name: str, order: SortedBatch) -> Codes:
-    first = _since(order.new_group)
-    if name == "row_number":
-        return np.arange(len(first)) - first + 1
-    if name == "rank":
-        return _since(order.new_peer) - first + 1
+def _frame(ends: FrameEnds, order: SortedBatch, ordered: bool) -> tuple[Codes, Codes]:
+    """The first and the last row of each row's frame. The last is before the first if there are none."""
+    lowest, highest = _since(order.new_group), _until(_last(order.new_group))
+    new_peer = order.new_peer if ordered else order.new_group
+    at = np.arange(len(new_peer))
+
+    def end(by: int | None, whole: Codes, peers: Codes) -> Codes:
+        if by is None:
+            return whole
+        return at + max(min(by, len(at)), -len(at)) if ends.rows else peers
+
+    first = end(ends.start, lowest, _since(new_peer))
+    last = end(ends.end, highest, _until(_last(new_peer)))
+    return np.clip(first, lowest, highest + 1), np.clip(last, lowest - 1, highest)
+
+
+# ------------------------------------------------------------------ rankings
+def _row_number(order: SortedBatch, by: int) -> Codes:
+    return np.arange(len(order.new_group)) - _since(order.new_group) + 1
+
+
+def _rank(order: SortedBatch, by: int) -> Codes:
+    return _since(order.new_peer) - _since(order.new_group) + 1
+
+
+def _dense_rank(order: SortedBatch, by: int) -> Codes:
     seen = np.cumsum(order.new_peer)
-    return np.asarray(seen - seen[first] + 1)
+    return np.asarray(seen - seen[_since(order.new_group)] + 1)
 
 
-def _picked(f: WindowFunction, values: Codes, new_group: Mask, ends: Mask) -> Codes:
-    """The value of another row of the group; NULL if there is no such row."""
-    at = np.arange(len(values))
-    if f.name == "first_value":
-        return values[_since(new_group)]
-    if f.name == "last_value":
-        return values[_until(ends)]
-    from_row = at - f.by if f.name == "lag" else at + f.by
-    in_group = (from_row >= _since(new_group)) & (from_row <= _until(_last(new_group)))
-    return np.where(in_group, values[np.where(in_group, from_row, at)], NULL_CODE)
+def _percent_rank(order: SortedBatch, by: int) -> Codes:
+    return encode_doubles((_rank(order, by) - 1) / np.maximum(_sizes(order) - 1, 1))
+
+
+def _cume_dist(order: SortedBatch, by: int) -> Codes:
+    through = _until(_last(order.new_peer)) - _since(order.new_group) + 1
+    return encode_doubles(through / _sizes(order))
+
+
+def _ntile(order: SortedBatch, by: int) -> Codes:
+    """The number of the row's bucket, of `by`. The first buckets have one more row if the rows do not divide."""
+    at, size = _row_number(order, by) - 1, _sizes(order)
+    least, longer = size // by, size % by
+    within_longer = longer * (least + 1)
+    return np.where(at < within_longer, at // (least + 1) + 1,
+                    longer + (at - within_longer) // np.maximum(least, 1) + 1)
+
+
+_RANKINGS: dict[str, Callable[[SortedBatch, int], Codes]] = {
+    "row_number": _row_number, "rank": _rank, "dense_rank": _dense_rank, "percent_rank": _percent_rank,
+    "cume_dist": _cume_dist, "ntile": _ntile,
+}
+
+
+# ------------------------------------------------------------------ rows of a group
+def _shifted(values: Codes, by: int, new_group: Mask) -> Codes:
+    """The value of the row that is `by` rows behind; NULL beyond the group."""
+    at = np.arange(len(values)) + by
+    return _picked(values, at, (at >= _since(new_group)) & (at <= _until(_last(new_group))))
+
+
+def _picked(values: Codes, at: Codes, there: Mask) -> Codes:
+    """The values of these rows; NULL where `there` is false."""
+    return np.where(there, values[np.where(there, at, 0)], NULL_CODE)
+
+
+def _sizes(order: SortedBatch) -> Codes:
+    """The number of rows of each row's group."""
+    return _until(_last(order.new_group)) - _since(order.new_group) + 1
 
 
 def _last(starts: Mask) -> Mask:

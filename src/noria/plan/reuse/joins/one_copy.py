@@ -45,7 +45,7 @@ def _of_groups(plan: Mir) -> Iterator[Project]:
 def _looks_again(plan: Aggregate) -> bool:
     fields = plan.input.fields
     return bool(plan.group) and (any(fields[c].type.folds for c in plan.group) or any(
-        a.function in ("min", "max") or (a.column is not None and a.function in ("sum", "avg")
+        a.function in ("min", "max") or (a.column is not None and a.function in ("sum", "avg", "variance")
                                          and fields[a.column].type.kind is Kind.DOUBLE) for a in plan.aggs))
 
 

@@ -28,7 +28,7 @@ from noria.sql.program.definition_text import now_text, table_text
 from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
-from noria.sql.text.databases import Databases
+from noria.sql.text.databases import Databases, plain_namespace
 
 ENGINE = "NORIA"
 
@@ -37,7 +37,6 @@ class SessionFacts(Protocol):
     """The parts of a session that answers read."""
 
     database: str
-    namespace: str
     user: str
     address: str
     connection_id: int
@@ -46,6 +45,10 @@ class SessionFacts(Protocol):
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[tuple[str, int, str]]
+
+    @property
+    def namespace(self) -> str:
+        """Under which database and mode of GROUP BY the session's texts are known (`sql/text/databases.py`)."""
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -263,8 +266,9 @@ def _create_view(command: Show, program: ProgramCatalog, about: SessionFacts) ->
         name, text = view.name, program.create_text(view)
     else:
         raise unknown_table(command.target)
+    shown = shown_in(text, plain_namespace(about.namespace))
     return texts(["View", "Create View", "character_set_client", "collation_connection"],
-                 [(program.databases.bare(name), shown_in(text, about.namespace), "utf8mb4", "utf8mb4_0900_ai_ci")])
+                 [(program.databases.bare(name), shown, "utf8mb4", "utf8mb4_0900_ai_ci")])
 
 
 def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:

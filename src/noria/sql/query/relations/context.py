@@ -59,6 +59,7 @@ class Context:
     `column = literal` becomes part of its key.  "batch": a SELECT that Spark runs.
     `values`: the parameters' values, if they are known; constants for parameters that no lookup can use.
     `named`: the plans of WITH.  `constant`: literal ranges of an ad-hoc SELECT stay conditions.
+    `any_of_group`: without ONLY_FULL_GROUP_BY, a column that is not grouped has some value of its group.
     """
 
     catalog: Catalog
@@ -67,6 +68,7 @@ class Context:
     values: Sequence[Any] | None = None
     named: dict[str, Mir] = field(default_factory=dict)
     constant: bool = False
+    any_of_group: bool = False
 
     def query(self, tree: exp.Expr, top: bool = False, outer: Scope | None = None) -> PlannedQuery:
         return self.planner(self, tree, top, outer)

@@ -8,11 +8,13 @@ Hidden columns follow the select list: keys and order columns that the query doe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
 from noria.core.errors import SqlError
-from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT
+from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT, INVALID_GROUP_FUNC_USE
 from noria.core.expressions.expr import Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
 from noria.plan.after import LookedUpRows, bound, with_leaf
@@ -22,8 +24,9 @@ from noria.sql.expressions.leaves import uses_aggregate
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
-from noria.sql.query.results.grouping import group
+from noria.sql.query.results.grouping import group, with_any_values
 from noria.sql.query.results.merged_groups import regroup
+from noria.sql.query.results.rollup import RolledUpPlan, groupings_in, is_rollup, rolled_up
 from noria.sql.query.results.windows import windows_in, with_windows
 from noria.sql.text.refusals import not_maintained
 
@@ -32,6 +35,12 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     computed = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
     aggregated = any(map(uses_aggregate, computed + block.after_having))
+    if block.context.any_of_group and (block.tree.args.get("group") is not None or aggregated):
+        computed = _take_any_values(block)
+    if is_rollup(block.tree):
+        _check_rollup(block, computed)
+    elif any(map(groupings_in, computed + block.after_having)):
+        raise SqlError(*INVALID_GROUP_FUNC_USE, "Invalid use of group function: GROUPING without WITH ROLLUP")
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
         if any(map(windows_in, computed)):
             _check_windows(block, True)
@@ -39,8 +48,8 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     grouped = None
     rewrite: Callable[[Expr], Expr]
     if block.tree.args.get("group") is not None or aggregated:
-        grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
-                        computed + block.after_having)
+        grouped = (rolled_up if is_rollup(block.tree) else group)(
+            block.context, block.tree, block.scope, joined, block.groups, _finer(block), computed + block.after_having)
         plan, rewrite = grouped.having(block.having), grouped.expr
     else:
         out = joined.filtered(block.having)
@@ -52,7 +61,8 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     exprs = [rewrite(i.expr) for i in block.items]
     names = [i.name for i in block.items]
     distinct = block.tree.args.get("distinct") is not None
-    placed = _place_bound(block, rewrite, exprs, names, plan)
+    keyed = grouped.key if isinstance(grouped, RolledUpPlan) else rewrite
+    placed = _place_bound(block, keyed, exprs, names, plan)
     order = _place_order(block, [rewrite(e) for e, _ in block.order], exprs, names, distinct, plan)
     terms = _place_terms([rewrite(t) for t in block.after + block.after_having], exprs, names, plan)
     empty = grouped.empty_row(exprs[: len(block.items)]) if grouped and (placed or block.outer_terms) else None
@@ -65,6 +75,16 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
         plan = Distinct(plan)
     return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
                         _correlations(placed))
+
+
+def _take_any_values(block: Block) -> list[Expr]:
+    """Replace the columns that are not determined by the groups.  Returns the computed expressions."""
+    some = partial(with_any_values, block.scope, block.groups)
+    block.items = [replace(i, expr=some(i.expr)) for i in block.items]
+    block.order = [(some(e), descending) for e, descending in block.order]
+    block.having = [some(e) for e in block.having]
+    block.after_having = [some(e) for e in block.after_having]
+    return [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
 
 
 def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> PlannedQuery:
@@ -86,6 +106,16 @@ def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> P
         after = _each_once(after)
     return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), None, after,
                         correlations=_correlations(placed))
+
+
+def _check_rollup(block: Block, computed: list[Expr]) -> None:
+    """Refuse WITH ROLLUP if its totals are over the rows of several keys, or HAVING must see the total of no rows."""
+    if _several(block) or block.after:
+        raise not_maintained("WITH ROLLUP over the rows of several keys", block.tree,
+                             "ask for one key at a time, by `column = ?`")
+    if block.bound and (block.having or block.after_having or any(map(windows_in, computed))):
+        raise not_maintained("WITH ROLLUP by a key beside HAVING or window functions", block.tree,
+                             "put the condition into a query around it")
 
 
 def _check_windows(block: Block, ungrouped: bool) -> None:
@@ -111,6 +141,8 @@ def _finer(block: Block) -> list[Expr]:
 
 def _parts_needed(block: Block) -> bool:
     """Whether groups are completed after the lookup: it can find several parts of one, or HAVING must see no rows."""
+    if is_rollup(block.tree):
+        return False
     several = [k.column for k in block.keys if k.lookup.several]
     several += [c for t in block.after for c in walk(t) if isinstance(c, Col)]
     fixed = block.scope.determined({g.index for g in block.groups if isinstance(g, Col)})

@@ -7,7 +7,7 @@ if it has one value in each group, as when the primary key is grouped by; then t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -16,13 +16,15 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
-from noria.core.expressions.functions import conjunction, literal, with_each_argument
+from noria.core.expressions.functions import call, conjunction, literal, with_each_argument
 from noria.plan.mir import Filter, Mir, Project
-from noria.sql.expressions.leaves import AggCall, parts_of
+from noria.sql.expressions.aggregates import any_value
+from noria.sql.expressions.leaves import AggCall, GroupingCall, OverCall, parts_of
 from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
+from noria.sql.text.refusals import not_maintained
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,21 @@ class GroupedPlan:
     scope: Scope
     plan: Mir
     places: dict[Expr, int]
+    tree: exp.Select
     grouped: bool  # with GROUP BY
 
     def expr(self, e: Expr) -> Expr:
         """Rewrite an expression over the block's columns and aggregates to one over the grouping's output."""
         at = self.places.get(e)
         if at is not None:
-            f = self.plan.fields[at]
-            return Col(f.type, f.nullable, at)
+            return self._column(at)
         if isinstance(e, Col):
             raise self.not_grouped(e)
         return with_each_argument(e, self.expr)
+
+    def _column(self, at: int) -> Col:
+        f = self.plan.fields[at]
+        return Col(f.type, f.nullable, at)
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
@@ -53,10 +59,10 @@ class GroupedPlan:
         if self.grouped:
             return SqlError(*WRONG_FIELD_WITH_GROUP,
                             f"'{name}' is not in GROUP BY and not an aggregate: it can have several "
-                            "values in a group (sql_mode=only_full_group_by)")
+                            f"values in a group (sql_mode=only_full_group_by); ANY_VALUE({name}) is one of them")
         return SqlError(*MIX_OF_GROUP_FUNC_AND_FIELDS,
                         f"In aggregated query without GROUP BY, '{name}' is not an aggregate "
-                        "(sql_mode=only_full_group_by)")
+                        f"(sql_mode=only_full_group_by); ANY_VALUE({name}) is one of its values")
 
     def having(self, terms: Sequence[Expr]) -> Mir:
         condition = conjunction([self.expr(t) for t in terms])
@@ -67,15 +73,28 @@ class GroupedPlan:
         BY, where a key without rows has no group."""
         if self.grouped:
             return None
-        counts = {at for e, at in self.places.items()
-                  if isinstance(e, AggCall) and e.function in ("count", "count_star")}
-        return tuple(constant(_over_nothing(e, counts)) for e in exprs)
+        values = self.values_of_nothing()
+        try:
+            return tuple(constant(of_nothing(e, values)) for e in exprs)
+        except SqlError as e:
+            raise not_maintained(f"an aggregate that fails over no rows ({e.message}), by a key", self.tree,
+                                 "GROUP BY the key") from None
+
+    def values_of_nothing(self) -> dict[int, Expr]:
+        """The values over no rows of the columns that are not NULL then."""
+        return {at: _NOTHING[e.function] for e, at in self.places.items()
+                if isinstance(e, AggCall) and e.function in _NOTHING}
 
 
-def _over_nothing(e: Expr, counts: set[int]) -> Expr:
+_NOTHING = {"count": literal(0), "count_star": literal(0), "bit_or": literal(0), "bit_xor": literal(0),
+            "bit_and": call("bit_not", literal(0))}  # no code can hold the last one
+
+
+def of_nothing(e: Expr, values: dict[int, Expr]) -> Expr:
+    """The expression over these columns; NULL for all others."""
     if isinstance(e, Col):
-        return literal(0) if e.index in counts else Const(e.type, True, None)
-    return with_each_argument(e, lambda a: _over_nothing(a, counts))
+        return values.get(e.index, Const(e.type, True, None))
+    return with_each_argument(e, lambda a: of_nothing(a, values))
 
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],
@@ -96,7 +115,29 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, 
     parts = partial_groupings(plan, by, aggregates, lambda e: column[joined.expr(e)])
     places: dict[Expr, int] = {g: by.index(column[joined.expr(g)]) for g in wanted}
     places.update({a: len(by) + i for i, a in enumerate(a for p in parts for a in p.aggregates)})
-    return GroupedPlan(scope, join_groupings(parts, len(by)), places, tree.args.get("group") is not None)
+    return GroupedPlan(scope, join_groupings(parts, len(by)), places, tree,
+                       tree.args.get("group") is not None)
+
+
+def with_any_values(scope: Scope, groups: Sequence[Expr], e: Expr) -> Expr:
+    """The expression with MIN, as ANY_VALUE is computed, of each column that is not determined by the groups.
+
+    b + 1 by a   →   min(b) + 1 by a
+    """
+    determined = scope.determined({g.index for g in groups if isinstance(g, Col)})
+
+    def some(e: Expr) -> Expr:
+        if e in groups or isinstance(e, AggCall | GroupingCall):
+            return e
+        if isinstance(e, Col):
+            own = e.index < scope.start or e.index in determined
+            return e if own or scope.sources[scope.source_of(e.index)].determined_by is not None else any_value(e)
+        if isinstance(e, OverCall):
+            return replace(e, argument=e.argument and some(e.argument), partition=tuple(map(some, e.partition)),
+                           order=tuple((some(o), d) for o, d in e.order))
+        return with_each_argument(e, some)
+
+    return some(e)
 
 
 def _aggregates(e: Expr, groups: list[Expr]) -> list[AggCall]:

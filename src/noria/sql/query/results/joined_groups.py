@@ -75,7 +75,8 @@ def _concat(plan: Mir, by: tuple[int, ...], a: ConcatCall, column: Callable[[Exp
     order = tuple((read.index(column(e)), d) for e, d in a.order)
     group = tuple(read.index(c) for c in by)
     at = read.index(column(a.argument))
-    return PartialGrouping(GroupConcat(below, group, at, a.distinct, order, a.separator, str(a)), (a,))
+    distinct = tuple(sorted({read.index(column(e)) for e in a.more or (a.argument,)})) if a.distinct else ()
+    return PartialGrouping(GroupConcat(below, group, at, distinct, order, a.separator, str(a)), (a,))
 
 
 def join_groupings(parts: Sequence[PartialGrouping], groups: int) -> Mir:
