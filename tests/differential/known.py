@@ -95,6 +95,11 @@ KNOWN = (
     Known("keys on the way", "UPDATE t SET u = u + 2 of a UNIQUE u is judged by the rows after it; MySQL and "
           "MariaDB go row by row, and a key that is free only in the end is an error, or not, by their order",
           lambda text, noria, mariadb: text.startswith("UPDATE") and isinstance(noria, int) and _error(mariadb, 1062)),
+    Known("the total of no rows", "WITH ROLLUP over no rows has its total in MySQL 8; MariaDB has no row",
+          lambda text, noria, mariadb: "WITH ROLLUP" in text and getattr(mariadb, "rows", None) == [] and len(
+              getattr(noria, "rows", ())) == 1),
+    Known("BIT_AND of no values", "2**64 - 1, which no BIGINT holds", lambda text, noria, mariadb: (
+        "BIT_AND(" in text and _error(noria, 1690))),
     Known("GROUP BY NULLIF", "MariaDB does not recognise a NULLIF of the SELECT list in its GROUP BY",
           lambda text, noria, mariadb: _error(mariadb, 1055) and "GROUP BY" in text and "NULLIF" in text),
     Known("GROUP BY an expression over a view", "MariaDB does not know an expression over a view's column again",

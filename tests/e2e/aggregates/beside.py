@@ -93,11 +93,12 @@ class Beside:
 
 
 @contextmanager
-def beside(maria: MariaDb, directory: Path, workers: int, tables: Sequence[str] = (TABLE,)) -> Iterator[Beside]:
+def beside(maria: MariaDb, directory: Path, workers: int, tables: Sequence[str] = (TABLE,), front_ends: int = 1
+           ) -> Iterator[Beside]:
     theirs = maria.connect(None)
     for text in ("DROP DATABASE IF EXISTS beside", "CREATE DATABASE beside", "USE beside"):
         asked(theirs, text)
-    server = LocalServer(directory / "data", workers=workers, front_ends=1)
+    server = LocalServer(directory / "data", workers=workers, front_ends=front_ends)
     ours = server.connect()
     try:
         both = Beside(server, ours, theirs)

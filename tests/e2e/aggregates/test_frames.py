@@ -49,6 +49,20 @@ def test_windows(maria: MariaDb, tmp_path: Path, queries: tuple[str, ...], worke
                 both.check(query)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_lag_returns_beyond_the_group(maria: MariaDb, tmp_path: Path, workers: int) -> None:
+    """MariaDB has no such argument.  A NULL of a row stays NULL."""
+    with beside(maria, tmp_path, workers) as both:
+        both.write("INSERT INTO t (id, g, i, s) VALUES (1, 1, 5, 'a'), (2, 1, NULL, 'b'), (3, 1, 7, NULL), "
+                   "(4, 2, 8, 'd')")
+        query = "SELECT id, LAG(i, 1, -1) OVER w, LEAD(i, 2, id) OVER w, LAG(s, 2, 'none') OVER w FROM t " \
+                "WINDOW w AS (PARTITION BY g ORDER BY id)"
+        assert sorted(both.same_ways(query)) == [
+            (1, -1, 7, "none"), (2, 5, 2, "none"), (3, None, 3, "a"), (4, -1, 4, "none")]
+        both.write("DELETE FROM t WHERE id = 2")
+        assert sorted(both.same_ways(query)) == [(1, -1, 1, "none"), (3, 5, 3, "none"), (4, -1, 4, "none")]
+
+
 def test_frames_that_cannot_be(maria: MariaDb, tmp_path: Path) -> None:
     wrong = {"ROWS UNBOUNDED FOLLOWING": 3584, "ROWS BETWEEN CURRENT ROW AND UNBOUNDED PRECEDING": 3585,
              "ROWS BETWEEN CURRENT ROW AND 1 PRECEDING": 3586, "ROWS BETWEEN 1 FOLLOWING AND CURRENT ROW": 3586,

@@ -18,6 +18,8 @@ QUERIES = (
     "SELECT i, COUNT(*), AVG(d) FROM t WHERE g = 2 GROUP BY i WITH ROLLUP",
     "SELECT COALESCE(g, -1), COUNT(*) AS n FROM t GROUP BY g WITH ROLLUP HAVING n > 2",
     "SELECT g, MAX(f) FROM t GROUP BY g WITH ROLLUP",
+    "SELECT i, COUNT(*) FROM t WHERE u IN (1, 2, 3, 4) GROUP BY i WITH ROLLUP",
+    "SELECT i, COUNT(*), SUM(b) FROM t WHERE g = 1 GROUP BY i WITH ROLLUP HAVING COUNT(*) > 1",
     "SELECT n FROM (SELECT g, COUNT(*) AS n FROM t GROUP BY g WITH ROLLUP) q WHERE g IS NULL",
 )
 
@@ -60,6 +62,8 @@ def test_the_total_of_no_rows(maria: MariaDb, tmp_path: Path) -> None:
         assert both.same_ways("SELECT g, COUNT(*), SUM(i) FROM t GROUP BY g WITH ROLLUP") == [(None, 0, None)]
         query = "SELECT i, COUNT(*), GROUPING(i) FROM t WHERE g = 1 GROUP BY i WITH ROLLUP"
         assert both.same_ways(query) == [(None, 0, 1)]
+        assert both.same_ways("SELECT COUNT(*) FROM t WHERE g = 1 GROUP BY i WITH ROLLUP") == [(0,)]
+        assert both.same_ways("SELECT COUNT(*) FROM t WHERE g = 1 ORDER BY MAX(i)") == [(0,)]
         both.write("INSERT INTO t (id, g, i) VALUES (1, 1, 7)")
         assert both.same_ways(query) == [(7, 1, 0), (None, 1, 1)]
         both.write("DELETE FROM t")

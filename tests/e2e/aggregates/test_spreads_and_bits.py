@@ -26,6 +26,10 @@ QUERIES = (
     "SELECT BIT_OR(u), BIT_XOR(u) FROM t WHERE g = 1",
     "SELECT g, BIT_AND(u) FROM t WHERE u IS NOT NULL GROUP BY g",
     "SELECT BIT_XOR(u) FROM t",
+    "SELECT BIT_AND(u) FROM t WHERE id = 3 OR id = 4 HAVING COUNT(u) > 0",
+    "SELECT 0e0 + STDDEV(i), BIT_OR(u) FROM t WHERE g IN (1, 3)",
+    "SELECT g, 0e0 + VAR_SAMP(f) FROM t WHERE id IN (1, 2, 3, 4, 5) GROUP BY g",
+    "SELECT COUNT(*), 0e0 + STDDEV(d) FROM t WHERE g = 1 HAVING COUNT(*) > 1",
 )
 
 

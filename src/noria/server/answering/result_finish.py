@@ -100,8 +100,8 @@ class ResultFinish:
     def apply(self, rows: list[Any]) -> list[Any]:
         """Return the answer from rows as tuples.  This does not run `after`."""
         if not rows and self.empty_row is not None:
-            rows = [tuple(self.empty_row)]
-        if self.order:
+            rows = [tuple(self.empty_row)]  # it has no hidden columns of an order
+        elif self.order:
             rows = sort_rows(rows, self.order, self.fields)
         if self.offset or self.limit is not None:
             rows = rows[self.offset : None if self.limit is None else self.offset + self.limit]

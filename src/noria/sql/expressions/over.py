@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
@@ -14,6 +16,8 @@ from noria.core.errors.codes import (
     WRONG_ARGUMENTS,
 )
 from noria.core.expressions.expr import Const, Expr
+from noria.core.expressions.functions import call, literal
+from noria.core.types import BIGINT
 from noria.plan.calls import FRAMED, OVER_FRAMES, PEERS, Frame, over
 from noria.sql.expressions.leaves import AggCall, OverCall
 from noria.sql.expressions.resolving import Operands
@@ -106,7 +110,7 @@ def _bad_frame() -> SqlError:
 
 
 def _function(r: Operands, node: exp.Expr, partition: tuple[Expr, ...], order: tuple[tuple[Expr, bool], ...],
-              frame: Frame) -> OverCall:
+              frame: Frame) -> Expr:
     this = node.this
     if type(this) in _RANKINGS:
         name = _RANKINGS[type(this)]
@@ -116,12 +120,15 @@ def _function(r: Operands, node: exp.Expr, partition: tuple[Expr, ...], order: t
         return OverCall(made.type, False, name, None, partition, order, PEERS, by)
     if type(this) in _PICKS:
         name = _PICKS[type(this)]
-        check_parts(this, frozenset({"this", "offset"}), name.upper())
+        check_parts(this, frozenset({"this", "offset", "default"}), name.upper())
         argument, by = r(this.this), 1
         if this.args.get("offset") is not None:
             by = _number(this, this.args["offset"], int(name == "nth_value"))
-        return OverCall(argument.type, True, name, argument, partition, order,
-                        frame if name in FRAMED else PEERS, by)
+        found = OverCall(argument.type, True, name, argument, partition, order, frame if name in FRAMED else PEERS, by)
+        if this.args.get("default") is None:
+            return found
+        there = replace(found, type=BIGINT, argument=literal(1))  # NULL if there is no such row
+        return call("if", call("is_null", there), r(this.args["default"]), found)
     called = r.of_function()(this)
     if not isinstance(called, AggCall) or called.function not in OVER_FRAMES:
         raise refuse("this as a window function", node, KNOWN_OVER)

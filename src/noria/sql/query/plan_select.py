@@ -30,7 +30,7 @@ from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.origins import of_view
 from noria.sql.query.select import plan_query
 from noria.sql.query.set_operations import keyed_union, set_order, set_plan
-from noria.sql.text.refusals import NotMaintained, not_maintained, refuse
+from noria.sql.text.refusals import NotMaintained, NotMerged, not_maintained, refuse
 from noria.sql.text.shape import shape_of
 from noria.sql.text.syntax import Statement, check_parts, snippet
 
@@ -97,7 +97,7 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
     """
     tree, shown = with_values(tree, catalog)
     try:
-        found = _adhoc(statement, tree, catalog, values=values)
+        found = _complete(statement, tree, catalog, values)
         if shown is None or found.view is None:
             return found
         return replace(found, view=replace(found.view, visible=shown), columns=found.columns[:shown])
@@ -106,16 +106,26 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
                                                             any_of_group=statement.any_of_group), reason.message))
 
 
+def _complete(statement: Statement, tree: exp.Expr, catalog: Catalog, values: list[object] | None) -> Select:
+    """Plan the SELECT as a view with keys; without any, if a lookup would not find complete groups."""
+    try:
+        return _adhoc(statement, tree, catalog, values=values)
+    except NotMerged:
+        if statement.parameters and values is None:
+            raise
+        return _adhoc(statement, tree, catalog, values=values, keyless=True)
+
+
 def _adhoc(statement: Statement, tree: exp.Expr, catalog: Catalog, constant: bool = False,
-           values: list[object] | None = None) -> Select:
+           values: list[object] | None = None, keyless: bool = False) -> Select:
     selected = _selected_view(tree, catalog)
     if selected is not None:
         view = replace(selected, name="select", text=_shape_text(statement.text), adhoc=True, definition=0)
         names = names_of(Context(catalog, block_of, "adhoc"), tree.args["from_"].this)
         origins = tuple(of_view(names, f.name) for f in view.fields) if names else ()
         return Select(view, columns=with_origins(view.fields, origins))
-    query = _plan(Context(catalog, block_of, "adhoc", values, constant=constant,
-                          any_of_group=statement.any_of_group), tree)
+    query = _plan(Context(catalog, block_of, "view" if keyless else "adhoc", values, constant=constant,
+                          any_of_group=statement.any_of_group), tree, top=not (keyless and statement.parameters))
     found = sorted(query.keys, key=lambda k: k.column)  # a canonical order: equal queries find the same view
     lookups = tuple(k.lookup for k in found)
     limit, offset = parameter_of(query.limit), parameter_of(query.offset)
@@ -170,8 +180,8 @@ def batch_of(tree: exp.Expr, context: Context, reason: str) -> BatchQuery:
     return BatchQuery(plan, query.visible, reason, with_origins(plan.fields[: query.visible], query.origins))
 
 
-def _plan(context: Context, tree: exp.Expr) -> PlannedQuery:
-    query = block_of(context, tree, top=True)
+def _plan(context: Context, tree: exp.Expr, top: bool = True) -> PlannedQuery:
+    query = block_of(context, tree, top)
     plan = optimize(query.plan)
     if plan.steps > MAX_PLAN_DEPTH and _depth(plan) > MAX_PLAN_DEPTH:
         raise SqlError(*STACK_OVERRUN_NEED_MORE,

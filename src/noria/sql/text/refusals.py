@@ -16,6 +16,10 @@ class NotMaintained(SqlError):
     """The data-flow cannot maintain the query; Spark may still answer it once."""
 
 
+class NotMerged(NotMaintained):
+    """A group is not complete in the rows of one lookup.  It is, if no literal or parameter is a key."""
+
+
 def refuse(what: str, node: exp.Expr, instead: str = "") -> SqlError:
     """The error for a feature that neither the data-flow nor Spark supports."""
     where = f"near '{snippet(node)}'{place(node)}"
@@ -26,6 +30,12 @@ def not_maintained(what: str, node: exp.Expr, instead: str = "") -> NotMaintaine
     """The error for a feature that only Spark supports."""
     e = refuse(what, node, instead)
     return NotMaintained(e.code, e.state, e.message)
+
+
+def not_merged(what: str, node: exp.Expr, instead: str = "") -> NotMerged:
+    """The error for a query whose groups cannot be completed after a lookup."""
+    e = refuse(what, node, instead)
+    return NotMerged(e.code, e.state, e.message)
 
 
 _PROGRAMS = {"TRIGGER": "write what it would in the application's statements",

@@ -28,7 +28,7 @@ from noria.sql.query.results.grouping import group, with_any_values
 from noria.sql.query.results.merged_groups import regroup
 from noria.sql.query.results.rollup import RolledUpPlan, groupings_in, is_rollup, rolled_up
 from noria.sql.query.results.windows import windows_in, with_windows
-from noria.sql.text.refusals import not_maintained
+from noria.sql.text.refusals import not_maintained, not_merged
 
 
 def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
@@ -111,10 +111,10 @@ def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> P
 def _check_rollup(block: Block, computed: list[Expr]) -> None:
     """Refuse WITH ROLLUP if its totals are over the rows of several keys, or HAVING must see the total of no rows."""
     if _several(block) or block.after:
-        raise not_maintained("WITH ROLLUP over the rows of several keys", block.tree,
+        raise not_merged("WITH ROLLUP over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")
     if block.bound and (block.having or block.after_having or any(map(windows_in, computed))):
-        raise not_maintained("WITH ROLLUP by a key beside HAVING or window functions", block.tree,
+        raise not_merged("WITH ROLLUP by a key beside HAVING or window functions", block.tree,
                              "put the condition into a query around it")
 
 
@@ -122,10 +122,10 @@ def _check_windows(block: Block, ungrouped: bool) -> None:
     """Refuse windows over the rows of several keys.  `ungrouped`: the block aggregates without GROUP BY, so each lookup
     has one row."""
     if _several(block) or block.after or block.after_having:
-        raise not_maintained("a window function over the rows of several keys", block.tree,
+        raise not_merged("a window function over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")
     if ungrouped and block.bound:
-        raise not_maintained("a window function over an aggregate without GROUP BY", block.tree)
+        raise not_merged("a window function over an aggregate without GROUP BY", block.tree)
 
 
 def _several(block: Block) -> bool:

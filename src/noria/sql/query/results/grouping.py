@@ -24,7 +24,7 @@ from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
-from noria.sql.text.refusals import not_maintained
+from noria.sql.text.refusals import not_merged
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class GroupedPlan:
         try:
             return tuple(constant(of_nothing(e, values)) for e in exprs)
         except SqlError as e:
-            raise not_maintained(f"an aggregate that fails over no rows ({e.message}), by a key", self.tree,
+            raise not_merged(f"an aggregate that fails over no rows ({e.message}), by a key", self.tree,
                                  "GROUP BY the key") from None
 
     def values_of_nothing(self) -> dict[int, Expr]:

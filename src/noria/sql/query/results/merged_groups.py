@@ -25,7 +25,7 @@ from noria.sql.query.relations.context import Context
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.grouping import GroupedPlan, group
-from noria.sql.text.refusals import not_maintained
+from noria.sql.text.refusals import not_merged
 
 _PARTS = ("count", "count_star", "sum", "min", "max", "avg")
 _MERGES = {"count": "sum", "count_star": "sum", "sum": "sum", "min": "min", "max": "max"}
@@ -67,7 +67,7 @@ def regroup(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan
     """Group by the block's groups and `finer`, then merge by the block's groups alone."""
     distinct = [a for e in computed for a in _aggregates(e) if a.distinct or a.function not in _PARTS]
     if distinct:
-        raise not_maintained(f"{distinct[0].function.upper()} of whole groups over several keys", tree,
+        raise not_merged(f"{distinct[0].function.upper()} of whole groups over several keys", tree,
                              "ask for one key at a time")
     computed = [_without_avg(e) for e in computed]
     parts = group(context, tree, scope, joined, groups, finer, computed)
