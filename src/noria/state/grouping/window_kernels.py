@@ -1,8 +1,10 @@
 """Aggregates over window frames, in one pass over rows that are sorted by group and by the window's order.
 
-Sums use the arithmetic of `group_kernels.py`: 128 bits for integers, double-doubles for doubles.  No row is ever
-subtracted: the frame is a queue of two stacks, each with the sums of its rows.  So a value that has left the frame
-leaves no rounding behind, MIN and MAX work alike, and each row is added twice at most.
+Sums use the arithmetic of `group_kernels.py`: 128 bits for integers, double-doubles for doubles.  They restart in
+each group, so that a group's results depend only on its own rows.
+
+No row is ever subtracted: a frame that moves is a queue of two stacks, each with the sums of its rows.  So a value that
+has left the frame leaves no rounding behind, MIN and MAX work alike, and each row is added twice at most.
 """
 
 from __future__ import annotations
@@ -32,6 +34,57 @@ _COUNT, _ERRORS, _BEST, _LOW, _HIGH, _WORDS = range(6)  # _BEST: a row plus one.
 
 
 @njit
+def running(kind, values, ranks, new_group, frame_end, factor):
+    """Compute an aggregate for each row, over the rows of its group up to the next row that ends a frame.
+
+    This is `framed` for frames that begin with the group, in a tenth of the time.
+
+    kind: as in `group_kernels`.  ranks: the numbers that MIN and MAX compare.  new_group, frame_end: one flag for each
+    row.  factor: AVG's power of ten for the added scale.
+    """
+    n = values.shape[0]
+    out = np.empty(n, np.int64)
+    rows, count, errors, best, first = 0, 0, 0, -1, 0
+    lo, hi, high, low = 0, 0, 0.0, 0.0
+    for i in range(n):
+        if new_group[i]:
+            rows, count, errors, best = 0, 0, 0, -1
+            lo, hi, high, low = 0, 0, 0.0, 0.0
+        rows += 1
+        v = values[i]
+        if v != NULL_CODE:
+            count += 1
+            if kind >= MIN:
+                better = best < 0 or (ranks[i] < ranks[best] if kind == MIN else ranks[i] > ranks[best])
+                best = i if better else best
+            elif v == ERROR_CODE:
+                errors += 1
+            elif kind in (SUM, AVG):
+                lo, hi = add_product(lo, hi, v, 1)
+            elif kind in (FSUM, FAVG):
+                high, low = add_float(high, low, to_float(v))
+        if frame_end[i]:
+            shown = NULL_CODE
+            if kind == COUNT_STAR:
+                shown = rows
+            elif kind == COUNT_COL:
+                shown = count
+            elif count > 0 and kind >= MIN:
+                shown = values[best]
+            elif errors > 0:
+                shown = ERROR_CODE
+            elif count > 0 and kind == SUM:
+                shown = lo if fits(lo, hi) else ERROR_CODE
+            elif count > 0 and kind == AVG:
+                shown = average(lo, hi, count, factor)
+            elif count > 0:
+                shown = float_code((high + low) / count if kind == FAVG else high + low)
+            out[first:i + 1] = shown
+            first = i + 1
+    return out
+
+
+@njit
 def _better(kind, ranks, a, b):
     """Return the row of two that MIN or MAX keeps.  Rows are numbered from one; 0 is none."""
     if a == 0 or b == 0:
@@ -42,43 +95,43 @@ def _better(kind, ranks, a, b):
 
 @njit
 def _add(to, at, kind, values, ranks, i):
-    """Add row i to the sums in column `at` of `to`."""
+    """Add row i to the sums in row `at` of `to`."""
     v = values[i]
     if v == NULL_CODE:
         return
-    to[_COUNT, at] += 1
+    to[at, _COUNT] += 1
     if kind >= MIN:
-        to[_BEST, at] = _better(kind, ranks, to[_BEST, at], i + 1)
+        to[at, _BEST] = _better(kind, ranks, to[at, _BEST], i + 1)
     elif v == ERROR_CODE:
-        to[_ERRORS, at] += 1
+        to[at, _ERRORS] += 1
     elif kind in (SUM, AVG):
-        to[_LOW, at], to[_HIGH, at] = add_product(to[_LOW, at], to[_HIGH, at], v, 1)
+        to[at, _LOW], to[at, _HIGH] = add_product(to[at, _LOW], to[at, _HIGH], v, 1)
     elif kind in (FSUM, FAVG):
-        high, low = add_float(float_of(to[_HIGH, at]), float_of(to[_LOW, at]), to_float(v))
-        to[_HIGH, at], to[_LOW, at] = bits_of(high), bits_of(low)
+        high, low = add_float(float_of(to[at, _HIGH]), float_of(to[at, _LOW]), to_float(v))
+        to[at, _HIGH], to[at, _LOW] = bits_of(high), bits_of(low)
 
 
 @njit
 def _merge(to, kind, ranks, more, at):
-    """Add the sums in column `at` of `more` to those in column 0 of `to`."""
-    to[_COUNT, 0] += more[_COUNT, at]
-    to[_ERRORS, 0] += more[_ERRORS, at]
+    """Add the sums in row `at` of `more` to those of `to`."""
+    to[0, _COUNT] += more[at, _COUNT]
+    to[0, _ERRORS] += more[at, _ERRORS]
     if kind >= MIN:
-        to[_BEST, 0] = _better(kind, ranks, to[_BEST, 0], more[_BEST, at])
+        to[0, _BEST] = _better(kind, ranks, to[0, _BEST], more[at, _BEST])
     elif kind in (SUM, AVG):
-        low = np.uint64(to[_LOW, 0]) + np.uint64(more[_LOW, at])
-        carry = 1 if low < np.uint64(more[_LOW, at]) else 0
-        to[_LOW, 0], to[_HIGH, 0] = np.int64(low), to[_HIGH, 0] + more[_HIGH, at] + carry
+        low = np.uint64(to[0, _LOW]) + np.uint64(more[at, _LOW])
+        carry = 1 if low < np.uint64(more[at, _LOW]) else 0
+        to[0, _LOW], to[0, _HIGH] = np.int64(low), to[0, _HIGH] + more[at, _HIGH] + carry
     elif kind in (FSUM, FAVG):
-        high, low = add_float(float_of(to[_HIGH, 0]), float_of(to[_LOW, 0]), float_of(more[_HIGH, at]))
-        high, low = add_float(high, low, float_of(more[_LOW, at]))
-        to[_HIGH, 0], to[_LOW, 0] = bits_of(high), bits_of(low)
+        high, low = add_float(float_of(to[0, _HIGH]), float_of(to[0, _LOW]), float_of(more[at, _HIGH]))
+        high, low = add_float(high, low, float_of(more[at, _LOW]))
+        to[0, _HIGH], to[0, _LOW] = bits_of(high), bits_of(low)
 
 
 @njit
 def _result(kind, values, sums, rows, factor):
     """Return the aggregate with these sums over so many rows."""
-    count = sums[_COUNT, 0]
+    count = sums[0, _COUNT]
     if kind == COUNT_STAR:
         return rows
     if kind == COUNT_COL:
@@ -86,10 +139,10 @@ def _result(kind, values, sums, rows, factor):
     if count == 0:
         return NULL_CODE
     if kind >= MIN:
-        return values[sums[_BEST, 0] - 1]
-    if sums[_ERRORS, 0] > 0:
+        return values[sums[0, _BEST] - 1]
+    if sums[0, _ERRORS] > 0:
         return ERROR_CODE
-    low, high = sums[_LOW, 0], sums[_HIGH, 0]
+    low, high = sums[0, _LOW], sums[0, _HIGH]
     if kind == SUM:
         return low if fits(low, high) else ERROR_CODE
     if kind == AVG:
@@ -110,9 +163,9 @@ def framed(kind, values, ranks, first, last, factor):
     """
     n = values.shape[0]
     out = np.empty(n, np.int64)
-    front = np.zeros((_WORDS, n), np.int64)
-    back, sums = np.zeros((_WORDS, 1), np.int64), np.zeros((_WORDS, 1), np.int64)
-    middle, end = 0, 0  # front has the sums of the rows from each one to `middle`, back those from there to `end`
+    front = np.empty((n, _WORDS), np.int64)  # of each row: the sums from there to the row before `middle`
+    back, sums = np.zeros((1, _WORDS), np.int64), np.zeros((1, _WORDS), np.int64)  # back: from `middle` to before `end`
+    middle, end = 0, 0
     for i in range(n):
         start = first[i]
         while end <= last[i]:
@@ -122,14 +175,14 @@ def framed(kind, values, ranks, first, last, factor):
         if start >= middle:
             for j in range(end - 1, start - 1, -1):
                 for word in range(_WORDS):
-                    front[word, j] = 0 if j + 1 == end else front[word, j + 1]
+                    front[j, word] = 0 if j + 1 == end else front[j + 1, word]
                 _add(front, j, kind, values, ranks, j)
             middle = end = max(end, start)
-            back[:] = 0
-        sums[:] = back
-        if start < middle and last[i] >= start:
             for word in range(_WORDS):
-                sums[word, 0] = front[word, start]
-            _merge(sums, kind, ranks, back, 0)
+                back[0, word] = 0
+        for word in range(_WORDS):
+            sums[0, word] = back[0, word]
+        if start < middle and last[i] >= start:
+            _merge(sums, kind, ranks, front, start)
         out[i] = _result(kind, values, sums, max(last[i] - start + 1, 0), factor)
     return out

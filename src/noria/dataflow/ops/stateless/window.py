@@ -22,7 +22,7 @@ from noria.dataflow.graph.nodes import Columns, UpstreamReader
 from noria.dataflow.ops.stateless.per_group import PerGroup, expanded
 from noria.state.grouping import group_kernels as gk
 from noria.state.grouping.groups import Spec
-from noria.state.grouping.window_kernels import framed
+from noria.state.grouping.window_kernels import framed, running
 
 Mask = npt.NDArray[np.bool_]
 
@@ -76,12 +76,24 @@ class Window(PerGroup):
             return _shifted(values, -f.by if f.name == "lag" else f.by, order.new_group)
         first, last = _frame(f.frame, order, bool(self._order))
         if f.aggregate is not None:
+            grows = f.frame.start is None and f.frame.end in (None, 0)
             best = f.aggregate.kind >= gk.MIN
             compared = spelled_ranks(values, self.types[f.column], engine.symbols) if best else values
-            out: Codes = framed(f.aggregate.kind, values, compared, first, last, f.aggregate.factor)
-            return out
+            return _aggregated(f.aggregate, values, compared, order, first, last, grows)
         at = last if f.name == "last_value" else first + (f.by - 1 if f.name == "nth_value" else 0)
         return _picked(values, at, (first <= at) & (at <= last))
+
+
+def _aggregated(of: Spec, values: Codes, compared: Codes, order: SortedBatch, first: Codes, last: Codes,
+                grows: bool) -> Codes:
+    """An aggregate over each row's frame. `compared`: the numbers that MIN and MAX compare. `grows`: frames begin with
+    the group and end with a run of rows that have the same frame."""
+    if not grows:
+        moving: Codes = framed(of.kind, values, compared, first, last, of.factor)
+        return moving
+    ends = last == np.arange(len(last))
+    growing: Codes = running(of.kind, values, compared, order.new_group, ends, of.factor)
+    return growing
 
 
 def _frame(ends: FrameEnds, order: SortedBatch, ordered: bool) -> tuple[Codes, Codes]:
