@@ -21,6 +21,7 @@ QUERIES = (
     ("SELECT g FROM t GROUP BY g ORDER BY i", 1055),
     ("SELECT g, COUNT(*) FROM t GROUP BY g HAVING MAX(i) > i", 1055),
     ("SELECT g, u, RANK() OVER (ORDER BY u, g) FROM t GROUP BY g", 1055),
+    ("SELECT g, (SELECT COUNT(*) FROM t x WHERE x.i = t.i) FROM t GROUP BY g", 1235),
     ("SELECT n FROM (SELECT g, i AS n FROM t GROUP BY g) q", 1055),
 )
 

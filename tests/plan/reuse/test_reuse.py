@@ -130,7 +130,8 @@ def _grouped(rng: random.Random, rows: mir.Mir, by: tuple[int, ...]) -> mir.Mir:
     for _ in range(rng.choice([1, 1, 2, 3])):
         c = rng.randrange(rows.width)
         options = ["count_star", "count", "min", "max"]
-        options += ["sum", "avg"] if rows.fields[c].type.is_number else []
+        options += ["sum", "avg", "variance"] if rows.fields[c].type.is_number else []
+        options += ["bit_and", "bit_xor"] if rows.fields[c].type.kind is Kind.INT else []
         f = rng.choice(options)
         aggs.append(mir.agg(f, None if f == "count_star" else c, rows.fields))
     return mir.Aggregate(rows, by, tuple(aggs), tuple(f"a{i}" for i in range(len(aggs))))

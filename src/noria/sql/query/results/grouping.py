@@ -130,8 +130,7 @@ def with_any_values(scope: Scope, groups: Sequence[Expr], e: Expr) -> Expr:
         if e in groups or isinstance(e, AggCall | GroupingCall):
             return e
         if isinstance(e, Col):
-            own = e.index < scope.start or e.index in determined
-            return e if own or scope.sources[scope.source_of(e.index)].determined_by is not None else any_value(e)
+            return e if e.index < scope.start or e.index in determined else any_value(e)
         if isinstance(e, OverCall):
             return replace(e, argument=e.argument and some(e.argument), partition=tuple(map(some, e.partition)),
                            order=tuple((some(o), d) for o, d in e.order))
