@@ -15,7 +15,7 @@ from sqlglot import exp
 from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import INVALID_GROUP_FUNC_USE
 from noria.core.expressions.expr import Const, Expr
-from noria.core.expressions.functions import as_number, call, cast, literal
+from noria.core.expressions.functions import HexLiteral, as_number, call, cast, literal
 from noria.core.types import BIGINT, JSON, TEXT, Field, SqlType
 from noria.plan.calls import BIT_FUNCTIONS, agg
 from noria.sql.expressions.leaves import AggCall, ConcatCall, GroupingCall
@@ -78,9 +78,10 @@ def _aggregate(r: Operands, node: exp.Expr, function: str) -> Expr:
     argument = as_number(argument) if function in ("sum", "avg") else argument
     if function in BIT_FUNCTIONS:
         _no_distinct(node, this, function.upper())
-        if argument.type.is_bytes:
+        literal_bits = isinstance(argument, Const) and isinstance(argument.value, HexLiteral)
+        if argument.type.is_bytes and not literal_bits:
             raise refuse(f"{function.upper()} of binary strings", node, "store the bits as BIGINT")
-        return AggCall(aggregate_type(function, literal(0)), False, function, cast(argument, BIGINT))
+        return AggCall(aggregate_type(function, literal(0)), False, function, cast(as_number(argument), BIGINT))
     return AggCall(aggregate_type(function, argument), True, function, argument, distinct)
 
 
