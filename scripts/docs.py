@@ -105,6 +105,8 @@ QUERIES: dict[str, dict[str, str]] = {
         "UNION": "SELECT author FROM stories UNION SELECT user FROM votes",
         "INTERSECT": "SELECT author FROM stories INTERSECT SELECT user FROM votes",
         "EXCEPT": "SELECT author FROM stories EXCEPT SELECT user FROM votes",
+        "a row of constants": "SELECT id, title FROM stories UNION ALL SELECT 0, 'none'",
+        "VALUES": "SELECT q.b, id FROM (VALUES ROW(1, 'a'), ROW(2, 'b')) AS q (a, b) JOIN stories ON author = q.a",
     },
     "Subqueries": {
         "derived table": "SELECT q.n FROM (SELECT story, COUNT(*) AS n FROM votes GROUP BY story) q WHERE q.story = ?",
@@ -120,6 +122,7 @@ QUERIES: dict[str, dict[str, str]] = {
                               " WHERE id = ?",
         "correlated by any condition": "SELECT title FROM stories WHERE author = ? AND EXISTS (SELECT 1 FROM votes "
                                        "WHERE votes.story = stories.id AND votes.user <> stories.author)",
+        "without FROM": "SELECT title FROM stories WHERE author = ? AND id IN (SELECT 1 UNION SELECT 2)",
         "recursive": "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
     },
     "Window functions": {

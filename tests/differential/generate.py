@@ -245,7 +245,9 @@ class Generator(Changes):
         return Source(f"({text}) q", (group.merged("q.g"), Col("q.n", "i")), ("q.n", "q.g"))
 
     def _derived(self, depth: int) -> Source:
-        """A derived table of the first rows, of numbered rows, or of a union."""
+        """A derived table of the first rows, of numbered rows, of a union, or of constants."""
+        if self.often(0.15):
+            return self._constants()
         inner = self._one()
         if not inner.unique or self.often(0.3):
             other = self._one()
@@ -270,6 +272,14 @@ class Generator(Changes):
                           unique)
         numbered = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS n"
         return Source(f"(SELECT {items}, {numbered} FROM {inner.text}) q", (*columns, Col("q.n", "i")), unique)
+
+    def _constants(self) -> Source:
+        """Rows of SELECTs without FROM."""
+        kinds = [self.of("i", "s") for _ in range(self.of(1, 2))]
+        first = ", ".join(f"{self.of(*VALUES[kind])} AS d{n}" for n, kind in enumerate(kinds))
+        rows = [f"SELECT {', '.join(self.value(kind, 0.15, 0.0) for kind in kinds)}" for _ in range(self.of(0, 1, 2))]
+        text = f" UNION {self.of('', 'ALL ')}".join([f"SELECT {first}", *rows])
+        return Source(f"({text}) q", tuple(Col("", kind).merged(f"q.d{n}") for n, kind in enumerate(kinds)))
 
     def _one(self, alias: str = "") -> Source:
         if self.views and self.often(0.25):
@@ -310,6 +320,10 @@ class Generator(Changes):
         a, b = self.c.choice(pairs)
         inner = f"FROM {other.text} WHERE {self.condition(other.columns, 0)}"
         negated = self.of("", "NOT ")
+        if a.kind in "is" and self.often(0.15):
+            x, y = (self.value(a.kind, 0.0, 0.0) for _ in range(2))
+            return self.of(f"{a.ref} {negated}IN (SELECT {x} UNION SELECT {y})", f"{a.ref} = (SELECT {x})",
+                           f"{a.ref} {negated}IN (SELECT {x})", f"{negated}EXISTS (SELECT 1 WHERE {a.ref} = {x})")
         correlated = f"{a.ref} {self.of(*'===', '<=>', '<', '<>', '>=')} {b.ref}"
         if self.often(0.2):
             numbers = [c for c in other.columns if c.kind in "id"]
@@ -450,6 +464,8 @@ class Generator(Changes):
         chosen = self.c.sample(pairs, min(len(pairs), self.of(1, 2)))
         a = f"SELECT {', '.join(x.ref for x, _ in chosen)} FROM {left.text}{self._where(left, 0.5)}"
         b = f"SELECT {', '.join(y.ref for _, y in chosen)} FROM {right.text}{self._where(right, 0.5)}"
+        if all(x.kind in "is" for x, _ in chosen) and self.often(0.3):
+            b = f"SELECT {', '.join(self.value(x.kind, 0.15, 0.0) for x, _ in chosen)}"
         return f"{a} {self.of('UNION', 'UNION ALL', 'UNION', 'INTERSECT', 'EXCEPT')} {b}"
 
     def _window(self) -> str:

@@ -38,19 +38,24 @@ _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "
 LOCK_FUNCTIONS = {"GET_LOCK": 2, "RELEASE_LOCK": 1, "RELEASE_ALL_LOCKS": 0, "IS_FREE_LOCK": 1, "IS_USED_LOCK": 1}
 """The functions about the locks of sessions, with their numbers of arguments."""
 _CLASSES: dict[type[exp.Expr], str] = {**SESSION_CLASSES, exp.Uuid: "UUID", exp.Rand: "RAND"}
+_OF_ROWS = ("with_", "group", "having", "windows", "offset")  # clauses of a SELECT that is planned like others
 _INPUT = "input "  # before the number of an input, in place of the number of a parameter
 
 Planner = Callable[[exp.Expr], Select | SelectItems]
 
 
 def from_nothing(tree: exp.Select) -> bool:
-    """Whether the SELECT has no FROM.  FROM DUAL counts as none and is removed."""
-    source = tree.args.get("from_")
-    if source is not None and not tree.args.get("joins") and isinstance(source.this, exp.Table):
-        name = source.this.this
-        if isinstance(name, exp.Identifier) and not name.quoted and name.name.lower() == "dual":
-            tree.set("from_", None)
-    return tree.args.get("from_") is None
+    """Whether the SELECT has no FROM and computes its items by themselves: it neither aggregates nor orders."""
+    if tree.args.get("from_") is not None or any(tree.args.get(name) for name in _OF_ROWS):
+        return False
+    return not any(map(_aggregates, tree.expressions))
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Whether an expression aggregates, or is a window function, outside of its subqueries."""
+    if isinstance(node, exp.Query):
+        return False
+    return isinstance(node, exp.AggFunc | exp.Window) or any(map(_aggregates, children(node)))
 
 
 def select_items(context: Context, tree: exp.Select, plan: Planner | None = None) -> SelectItems:

@@ -24,7 +24,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 from noria.core.errors import SqlError, codes, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
+from noria.sql.text.constant_queries import unfolded
 from noria.sql.text.constraints import ConstraintParser
+from noria.sql.text.table_values import with_selects
 from noria.sql.text.token_rewrites import (
     insert_for_replace,
     plain_types,
@@ -36,6 +38,7 @@ from noria.sql.text.token_rewrites import (
 )
 from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
+from noria.sql.text.trees import nodes as nodes_of
 
 FEW_TERMS = 8  # a chain of AND or OR up to this length stays as written
 _NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
@@ -220,6 +223,11 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     levels = levels_of(tree)
     nodes = [node for level in levels for node in level]
     _check_size(nodes)
+    if (selects := with_selects(tree, nodes)) is not None:
+        tree, nodes = selects, nodes_of(selects)
+    if unfolded(tree, nodes):
+        levels = levels_of(tree)
+        nodes = [node for level in levels for node in level]
     if (balanced := _balanced(tree, nodes)) is not None:
         tree, levels = balanced, levels_of(balanced)
     if len(levels) > MAX_DEPTH:

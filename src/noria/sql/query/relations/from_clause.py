@@ -28,6 +28,7 @@ from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
 from noria.plan.after import filter_of
 from noria.plan.columns import cols_of
+from noria.plan.constant_row import one_row
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
@@ -54,7 +55,7 @@ def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = F
     context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
-        raise refuse("a SELECT without FROM here", tree)
+        return context, QueryGraph([unit_of(scope.unnamed(one_row()))], [])
     joins = tree.args.get("joins") or []
     if len(joins) >= MAX_TABLES:
         raise SqlError(*TOO_MANY_TABLES, f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
