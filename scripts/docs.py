@@ -63,6 +63,8 @@ QUERIES: dict[str, dict[str, str]] = {
         "key and range": "SELECT title FROM stories WHERE author = ? AND score BETWEEN ? AND ?",
         "LIKE ?": "SELECT title FROM stories WHERE author = ? AND title LIKE ?",
         "in HAVING": "SELECT author, COUNT(*) AS n FROM stories GROUP BY author HAVING n = ?",
+        "row": "SELECT title FROM stories WHERE (author, score) = (?, ?)",
+        "page by key": "SELECT title FROM stories WHERE (score, id) > (?, ?) ORDER BY score, id LIMIT 10",
         "both sides of a join": "SELECT title FROM stories JOIN votes ON votes.story = stories.id WHERE author = ? AND"
                                 " user = ?",
         "in LIMIT and OFFSET": "SELECT title FROM stories WHERE author = ? ORDER BY id LIMIT ? OFFSET ?",
@@ -122,6 +124,11 @@ QUERIES: dict[str, dict[str, str]] = {
                               " WHERE id = ?",
         "correlated by any condition": "SELECT title FROM stories WHERE author = ? AND EXISTS (SELECT 1 FROM votes "
                                        "WHERE votes.story = stories.id AND votes.user <> stories.author)",
+        "ANY, ALL": "SELECT title FROM stories WHERE author = ? AND score > ALL (SELECT up FROM votes WHERE"
+                    " votes.story = stories.id)",
+        "in ON": "SELECT title, user FROM stories LEFT JOIN votes ON votes.story = stories.id AND votes.user IN (SELECT"
+                 " author FROM stories) WHERE stories.id = ?",
+        "beside aggregates": "SELECT COUNT(*), (SELECT COUNT(*) FROM votes) FROM stories",
         "without FROM": "SELECT title FROM stories WHERE author = ? AND id IN (SELECT 1 UNION SELECT 2)",
         "recursive": "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
     },

@@ -303,6 +303,10 @@ class Generator(Changes):
             on = " AND ".join(f"{a.ref} {self.of(*'======', '<=>', '<')} {b.ref}" for a, b in some)
             if self.often(0.2):
                 on += f" AND {self.condition([*columns, *right.columns], 0)}"
+            if self.often(0.08):
+                a, z = self.of(*columns, *right.columns), self._one("z")
+                same = [c.ref for c in z.columns if c.kind == a.kind]
+                on += f" AND {a.ref} IN (SELECT {self.of(*same)} FROM {z.text})" if same else ""
             text += f" {self.of('JOIN', 'JOIN', 'LEFT JOIN', 'LEFT JOIN', 'RIGHT JOIN')} {right.text} ON {on}"
             columns += right.columns
             unique = (*unique, *right.unique) if unique and right.unique else ()
@@ -311,6 +315,8 @@ class Generator(Changes):
     # ------------------------------------------------------------ queries
     def _predicate(self, source: Source) -> str:
         """A condition, perhaps one with a subquery."""
+        if self.often(0.06):
+            return self._row_condition(source)
         if not self.often(0.2):
             return self.condition(source.columns, 1)
         other = self._one("z")
@@ -329,8 +335,13 @@ class Generator(Changes):
             numbers = [c for c in other.columns if c.kind in "id"]
             what = f"{self.of('MAX', 'MIN', 'COUNT', 'SUM')}({self.c.choice(numbers).ref})" if numbers else "COUNT(*)"
             return f"(SELECT {what} {inner} AND {correlated}) {self.of('>', '<=', '=', '<>')} {self.of(0, 1, 2)}"
+        if self.often(0.15):
+            more = f" AND {correlated}" if self.often(0.2) else ""
+            return (f"{negated}({a.ref} {self.of('=', '<', '>=', '<>', '>', '<=')} {self.of('ANY', 'ALL')} "
+                    f"(SELECT {b.ref} {inner}{more}))")
         if self.often(0.1):
-            return f"{a.ref} {self.of('=', '<', '>=', '<>')} {self.of('ANY', 'ALL')} (SELECT {b.ref} {inner})"
+            c, d = self.c.choice(pairs)
+            return f"({a.ref}, {c.ref}) {negated}IN (SELECT {b.ref}, {d.ref} {inner})"
         if self.often(0.5):
             more = f" AND {correlated}" if self.often(0.2) else ""
             return f"{a.ref} {negated}IN (SELECT {b.ref} {inner}{more})"
@@ -354,6 +365,11 @@ class Generator(Changes):
         if kind == 11:
             return self._window()
         return self._top()
+
+    def _row_condition(self, source: Source) -> str:
+        """A comparison of rows, as of a page by key."""
+        a, b = self.of(*source.columns), self.of(*source.columns)
+        return f"({a.ref}, {b.ref}) {self.of('=', '<>', '<', '>', '<=', '>=', '<=>')} («{a.kind}», «{b.kind}»)"
 
     def _where(self, source: Source, chance: float = 0.75) -> str:
         return f" WHERE {self._predicate(source)}" if self.often(chance) else ""
@@ -434,6 +450,9 @@ class Generator(Changes):
         if groups and self.often(0.1):
             groups[0] = self.filled(self.item(source.columns))
         aggregates = [self._aggregate(source) for _ in range(self.c.randint(1, 3))]
+        if self.often(0.08):
+            z = self._one("z")
+            aggregates.append(f"(SELECT {self.of('COUNT(*)', f'MAX({self.of(*z.columns).ref})')} FROM {z.text})")
         text = f"SELECT {', '.join([*groups, *aggregates])} FROM {source.text}{self._where(source, 0.5)}"
         if not groups:
             return text

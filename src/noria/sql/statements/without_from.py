@@ -29,7 +29,7 @@ from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.limit_offset import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import Statement, check_parts, is_subquery
+from noria.sql.text.syntax import Statement, check_parts, is_row_subquery, is_subquery, quantifier
 from noria.sql.text.trees import children
 
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
@@ -160,8 +160,11 @@ def _computed(context: Context, name: str, node: exp.Expr, plan: Planner | None,
             answer, type_ = values[len(arguments) + places[id(n)]], _type_of(query)
             if query.how != "values":
                 return _const(answer, type_)
-            found = call("in", r(n.this), *(_const(v, type_) for v in answer)) if answer else literal(False)
-            return call("not", found) if isinstance(n, exp.NEQ) else found
+            if (quantified := quantifier(n)) is not None:
+                every, operand = quantified[1] is exp.All, r(n.this)
+                terms = [call(quantified[0], operand, _const(v, type_)) for v in dict.fromkeys(answer)]
+                return call("and" if every else "or", literal(every), *terms)
+            return call("in", r(n.this), *(_const(v, type_) for v in answer)) if answer else literal(False)
 
         e = Resolver(_no_column, parameter, "field list", subquery=subquery)(tree)
         e = call("and", e) if truth else e
@@ -180,6 +183,8 @@ def _planned(node: exp.Expr, plan: Planner | None) -> Subquery:
     """The query of a subquery's node."""
     if plan is None:
         raise refuse("a subquery here", node, "SELECT it by itself")
+    if is_row_subquery(node):
+        raise refuse("a comparison of a row with a subquery here", node, "compare column by column")
     if isinstance(node, exp.Exists):
         return Subquery(plan(node.this), "exists")
     if isinstance(node, exp.Subquery):

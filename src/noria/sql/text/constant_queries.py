@@ -4,6 +4,7 @@
     (SELECT a + 1 WHERE b)           CASE WHEN b THEN a + 1 END
     a IN (SELECT 1)                  a IN (1)                  so it can be a key of the lookup
     EXISTS (SELECT 1 WHERE b)        (b) IS TRUE
+    a > ALL (SELECT b)               a > (b)
     FROM dual                        no FROM
 
 Keeps true: a name in such a subquery can only be the outer query's, so it means the same outside.  Subqueries with
@@ -18,16 +19,15 @@ from sqlglot import exp
 
 from noria.sql.text.trees import children
 
+# Parents whose operand is a value, unless they are queries.
 _OPERATORS = (exp.Alias, exp.Paren, exp.Tuple, exp.Case, exp.If, exp.Interval, exp.Select, exp.Where, exp.Having,
-              exp.Ordered, exp.PropertyEQ, exp.Update, exp.Condition)  # parents whose operand is a value, if they are none
-_QUERIES = (exp.SetOperation, exp.Subquery, exp.Exists, exp.In, exp.Any, exp.All)  # of these, which want a query
+              exp.Ordered, exp.PropertyEQ, exp.Update, exp.Condition)
+_QUERIES = (exp.SetOperation, exp.Subquery, exp.Exists, exp.In, exp.Any, exp.All)
 
 
 def unfolded(tree: exp.Expr, nodes: Sequence[exp.Expr]) -> bool:
     """Rewrite the tree in place, innermost subqueries first.  Returns whether it has changed.  nodes: all of them, from
     the top."""
-    if isinstance(tree, exp.Alter) or (isinstance(tree, exp.Create) and tree.args.get("expression") is None):
-        return False  # a subquery in a CHECK or a default is refused as it is written
     selects = [n for n in nodes if isinstance(n, exp.Select) and _without_from(n)]
     changed = False
     for select in reversed(selects):
@@ -75,6 +75,11 @@ def _unfold(select: exp.Select) -> bool:
     condition = [exp.Is(this=exp.Paren(this=w), expression=exp.true()) for w in _where(select)]
     items = [e.unalias() for e in select.expressions]
     above = select.parent
+    of = above if above is None or isinstance(above, exp.Any | exp.All) else above.parent
+    compared = None if of is None else of.parent
+    if isinstance(of, exp.Any | exp.All) and compared is not None and len(items) == 1:
+        compared.set("expression", exp.Paren(this=items[0]))
+        return not condition or _put(compared, _quantified(of, compared.copy(), condition[0]))
     if isinstance(above, exp.Exists):
         return _put(above, condition[0] if condition else exp.true())
     if not isinstance(above, exp.Subquery) or above.args.get("alias") is not None:
@@ -88,6 +93,13 @@ def _unfold(select: exp.Select) -> bool:
         return False
     value = exp.Case(ifs=[exp.If(this=condition[0], true=items[0])]) if condition else items[0]
     return _put(above, exp.Paren(this=value))
+
+
+def _quantified(of: exp.Expr, compared: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """ALL is true over no row, ANY is false."""
+    if isinstance(of, exp.All):
+        return exp.Paren(this=exp.Or(this=exp.Not(this=exp.Paren(this=condition)), expression=compared))
+    return exp.Paren(this=exp.And(this=condition, expression=compared))
 
 
 def _put(place: exp.Expr, value: exp.Expr) -> bool:

@@ -26,6 +26,7 @@ def with_selects(tree: exp.Expr, nodes: Sequence[exp.Expr]) -> exp.Expr | None:
     for values in [n for n in nodes if isinstance(n, exp.Values)]:
         if isinstance(values.parent, exp.Insert):
             _without_row(values)
+            changed = changed or tree
             continue
         query = _query(values)
         changed = changed or tree

@@ -242,6 +242,11 @@ def _joined(left: JoinedPlan, right: JoinedPlan, pairs: list[JoinPair], outer: b
     return JoinedPlan(replace(join, residual=condition), positions)
 
 
+def left_joined(left: JoinedPlan, right: JoinedPlan, pairs: list[JoinPair]) -> JoinedPlan:
+    """LEFT JOIN two plans on the pairs."""
+    return _joined(left, right, pairs, True)
+
+
 def _structure(plan: Mir) -> str:
     """The printed plan without column names, which are no part of equality."""
     own = f"project {', '.join(map(str, plan.exprs))}" if isinstance(plan, Project) else str(plan)

@@ -96,7 +96,7 @@ class Scope:
 
     def hide(self, plan: Mir, determined_by: frozenset[int]) -> ScopeRelation:
         """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `determined_by` columns."""
-        source = ScopeRelation("", plan, self.end, outer=True, determined_by=determined_by)
+        source = ScopeRelation("", plan, self.end, outer=True, determined_by=determined_by, hidden=plan.width)
         self.sources.append(source)
         return source
 
@@ -119,7 +119,7 @@ class Scope:
         self.shown += other.shown
 
     def _take(self, source: ScopeRelation) -> None:
-        if any(s.alias.lower() == source.alias.lower() for s in self.sources):
+        if source.alias and any(s.alias.lower() == source.alias.lower() for s in self.sources):
             raise SqlError(*NONUNIQ_TABLE, f"Not unique table/alias: '{source.alias}'")
         self.sources.append(source)
 

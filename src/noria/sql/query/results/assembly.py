@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT
-from noria.core.expressions.expr import Col, Expr, substitute, walk
+from noria.core.expressions.expr import Call, Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
 from noria.plan.after import LookedUpRows, bound, with_leaf
 from noria.plan.lookups import Key
@@ -31,16 +31,23 @@ from noria.sql.text.refusals import not_maintained
 def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     computed = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    computed += [t.args[0] for _, on in block.above for t in on if isinstance(t, Call)]
     aggregated = any(map(uses_aggregate, computed + block.after_having))
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
         if any(map(windows_in, computed)):
             _check_windows(block, True)
+        if block.above:
+            raise not_maintained("a subquery beside aggregates, over the rows of several keys", block.tree)
         return _assemble_parts(block, joined, computed + block.after_having)
     grouped = None
     rewrite: Callable[[Expr], Expr]
     if block.tree.args.get("group") is not None or aggregated:
         grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
-                        computed + block.after_having)
+                        computed + block.after_having, frozenset(c for unit, _ in block.above for c in unit.positions))
+        for unit, on in block.above:
+            grouped = grouped.joined(unit, on)
+        if block.above and not grouped.grouped and (block.bound or block.outer_terms):
+            raise not_maintained("a subquery beside an aggregate without GROUP BY, for each key", block.tree)
         plan, rewrite = grouped.having(block.having), grouped.expr
     else:
         out = joined.filtered(block.having)

@@ -7,7 +7,7 @@ if it has one value in each group, as when the primary key is grouped by; then t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
@@ -15,12 +15,12 @@ from sqlglot import exp
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions import conjunction, literal, with_each_argument
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.leaves import AggCall, parts_of
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import JoinedPlan
+from noria.sql.query.relations.joins import EQUALITIES, JoinedPlan, JoinPair, left_joined
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
 
@@ -43,6 +43,19 @@ class GroupedPlan:
         if isinstance(e, Col):
             raise self.not_grouped(e)
         return with_each_argument(e, self.expr)
+
+    def joined(self, unit: JoinedPlan, on: list[Expr]) -> GroupedPlan:
+        """LEFT JOIN a subquery that has at most one row for each group."""
+        pairs = [JoinPair(self.expr(t.args[0]), unit.expr(t.args[1]), t.op == "nseq") for t in on
+                 if isinstance(t, Call) and t.op in EQUALITIES]
+        if len(pairs) < len(on):
+            raise not_supported("a subquery beside aggregates that compares outer columns by more than equality",
+                                "GROUP BY the columns that it compares")
+        both = left_joined(JoinedPlan(self.plan, {}), unit, pairs or [JoinPair(literal(1), literal(1))])
+        fields = unit.plan.fields
+        found: dict[Expr, int] = {Col(fields[at].type, True, number): both.positions[number]
+                                  for number, at in unit.positions.items()}
+        return replace(self, plan=both.plan, places={**self.places, **found})
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
@@ -79,16 +92,16 @@ def _over_nothing(e: Expr, counts: set[int]) -> Expr:
 
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],
-          computed: list[Expr]) -> GroupedPlan:
+          computed: list[Expr], above: frozenset[int] = frozenset()) -> GroupedPlan:
     """Make the grouping that computes these expressions.  It groups by `keys` as well: the keys of a lookup, and the
-    columns of conditions after it."""
+    columns of conditions after it.  `above`: columns that are joined to it."""
     aggregates = list(dict.fromkeys(a for e in computed for a in _aggregates(e, groups)))
     by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 over no rows: no group
     wanted = list(dict.fromkeys(by_value + keys))
     if tree.args.get("group") is not None:
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
         free = [c for e in computed for c in _free_columns(e, set(wanted))
-                if c.index in scope.determined(grouped_columns)]
+                if c.index in scope.determined(grouped_columns) - above]
         wanted = list(dict.fromkeys([*wanted, *free]))
     inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(x for a in aggregates for x in a.arguments)]))
     plan, column = _input_columns(joined.plan, inputs)
