@@ -426,6 +426,9 @@ class Generator(Changes):
             return "1"
         a, b = self.c.choice(pairs)
         what = self.of("COUNT(*)", f"MAX({b.ref})", f"COUNT({self.of(*other.columns).ref})")
+        if self.often(0.3):  # an error if it has several rows
+            c = self.of(*other.columns)
+            return f"(SELECT {c.ref} FROM {other.text} WHERE {a.ref} = {b.ref} AND {self.condition(other.columns, 0)})"
         return f"(SELECT {what} FROM {other.text} WHERE {a.ref} = {b.ref})"
 
     def _aggregate(self, source: Source) -> str:

@@ -12,14 +12,14 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import OPERAND_COLUMNS
-from noria.core.expressions.expr import Call, Col, Expr, columns_of, substitute
+from noria.core.expressions.expr import Col, Expr, columns_of, substitute
 from noria.core.expressions.functions import call
 from noria.plan.columns import col_of
 from noria.plan.lookups import Key, NullSafe
 from noria.plan.mir import Distinct, Mir, Project
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.block import Block
-from noria.sql.query.relations.joins import EQUALITIES, JoinPair, unit_of
+from noria.sql.query.relations.joins import JoinPair, is_equality, unit_of
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
 from noria.sql.query.relations.scope import ScopeRelation
 from noria.sql.text.refusals import not_maintained, refuse
@@ -29,7 +29,7 @@ CORRELATED = "compare its columns with those of one table of the outer query in 
 
 def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
     """Read a term as a correlation; None if it is not one.  Columns below number `start` are the outer query's."""
-    if not isinstance(term, Call) or term.op not in EQUALITIES:
+    if not is_equality(term):
         return None
     for outer, inner in (term.args, term.args[::-1]):
         columns = columns_of(inner)

@@ -1,7 +1,10 @@
 """Plans a SELECT in place of a value, as a LEFT JOIN of its block.
 
     (SELECT MAX(c) … WHERE u.a = t.a)    t ⟕ max(c) by u.a; over no rows, the aggregate's value over nothing
+
     (SELECT c … ORDER BY d LIMIT 1)      t ⟕ the first row by u.a
+
+    (SELECT c … WHERE u.a = t.a)         t ⟕ min(c), count(*) by u.a; an error if the count is above 1
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from sqlglot import exp
 
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import call, literal
-from noria.plan.columns import col_of
-from noria.plan.mir import TopK
+from noria.core.expressions.functions.failing import only_one
+from noria.plan.columns import col_of, cols_of
+from noria.plan.mir import Aggregate, TopK, agg
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.conditions.inner_queries import check_width, columns, joined, query_of
 from noria.sql.query.relations.block import Block
@@ -28,7 +32,7 @@ _EQUALITIES: dict[type[exp.Expr], tuple[str, str]] = {exp.EQ: ("eq", "and"), exp
 
 
 def scalar(block: Block, node: exp.Subquery) -> Expr:
-    """The value of a scalar subquery, NULL if it has no row.  Refuses one that may have several rows."""
+    """The value of a scalar subquery: NULL if it has no row, an error if it has several."""
     return _row(block, node, 1)[0]
 
 
@@ -48,10 +52,25 @@ def _row(block: Block, node: exp.Subquery, width: int) -> list[Expr]:
     check_width([literal(1)] * width, query)
     if query.limit is not None or query.offset is not None:
         query = _first(block, node, query, tuple(dict.fromkeys(k.column for k in query.correlations)))
-    if not query.single:
-        raise refuse("a subquery that may have several rows where one value is asked for", node,
-                     "aggregate it (MAX), compare a primary key in its WHERE, or give it a LIMIT 1")
-    return value_of(block, query)
+    if query.single:
+        return value_of(block, query)
+    *values, rows = value_of(block, _counted(query))
+    return [only_one(v, rows) for v in values]
+
+
+def _counted(query: PlannedQuery) -> PlannedQuery:
+    """The query with one row for each value of its correlations: the least of its values, and the number of its rows."""
+    keys = tuple(dict.fromkeys(k.column for k in query.correlations))
+    shown = [col_of(query.plan, i) for i in range(query.visible)]
+    known = columns(query.plan, [*shown, *(col_of(query.plan, k) for k in keys)])
+    by = tuple(range(len(shown), known.width))
+    aggregates = [agg("count_star", None, known.fields), *(agg("min", i, known.fields) for i in range(len(shown)))]
+    groups = Aggregate(known, by, tuple(aggregates), ("rows", *(f"value{i}" for i in range(len(shown)))))
+    rows, *values = (col_of(groups, len(by) + i) for i in range(len(aggregates)))
+    plan = columns(groups, [*values, rows, *cols_of(groups)[:len(by)]])
+    place = {k: len(aggregates) + i for i, k in enumerate(keys)}
+    return replace(query, plan=plan, visible=len(aggregates),
+                   correlations=tuple(replace(c, column=place[c.column]) for c in query.correlations))
 
 
 def having_of_one(tree: exp.Expr) -> exp.Select | None:
