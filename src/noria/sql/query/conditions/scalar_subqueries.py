@@ -59,7 +59,7 @@ def _row(block: Block, node: exp.Subquery, width: int) -> list[Expr]:
 
 
 def _counted(query: PlannedQuery) -> PlannedQuery:
-    """The query with one row for each value of its correlations: the least of its values, and the number of its rows."""
+    """The query with one row for each value of its correlations: the least of its values, and how many rows it has."""
     keys = tuple(dict.fromkeys(k.column for k in query.correlations))
     shown = [col_of(query.plan, i) for i in range(query.visible)]
     known = columns(query.plan, [*shown, *(col_of(query.plan, k) for k in keys)])

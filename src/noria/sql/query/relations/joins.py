@@ -35,8 +35,8 @@ EQUALITIES = ("eq", "nseq")
 
 
 def is_equality(term: Expr) -> TypeGuard[Call]:
-    """Whether rows can be matched by the term.  A subquery that must have one row is no key: an error matches no row, so
-    nobody would see it."""
+    """Whether rows can be matched by the term.  A subquery that must have one row is no key: an error matches no row,
+    so nobody would see it."""
     return isinstance(term, Call) and term.op in EQUALITIES and not has_only_one(term)
 
 
