@@ -481,11 +481,11 @@ class Executor:
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
             "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
             "cached_reply_bytes": kept, "reply_limit_bytes": limit,
-            "writes_total": self.writes, "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
-            "spark_queries_total": self.spark_queries, "one_shots_total": self.reads.one_shots,
-            "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
-            "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
-        }
+            "writes_total": self.writes, "write_errors_total": self.write_errors,
+            "commits_total": self._link.stats.groups, "spark_queries_total": self.spark_queries,
+            "one_shots_total": self.reads.one_shots, "parsed_total": self.statements.parsed,
+            "tables": len(list(self.program.tables())), "views": len(list(self.program.views())),
+            "adhoc_views": len(list(self.program.adhoc()))}
 
 
 async def _at_once() -> None:

@@ -110,7 +110,7 @@ def _check_clauses(tree: exp.Select) -> None:
     check_parts(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
-            raise refuse(modifier.name.upper(), tree)
+            raise refuse(modifier.name.upper(), tree, "leave it out; SELECT COUNT(*) counts the rows without LIMIT")
     for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
                         ("having", ("this",)), ("order", ("expressions",))):
         if tree.args.get(name) is not None:
