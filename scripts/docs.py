@@ -63,6 +63,8 @@ QUERIES: dict[str, dict[str, str]] = {
         "key and range": "SELECT title FROM stories WHERE author = ? AND score BETWEEN ? AND ?",
         "LIKE ?": "SELECT title FROM stories WHERE author = ? AND title LIKE ?",
         "in HAVING": "SELECT author, COUNT(*) AS n FROM stories GROUP BY author HAVING n = ?",
+        "row": "SELECT title FROM stories WHERE (author, score) = (?, ?)",
+        "page by key": "SELECT title FROM stories WHERE (score, id) > (?, ?) ORDER BY score, id LIMIT 10",
         "both sides of a join": "SELECT title FROM stories JOIN votes ON votes.story = stories.id WHERE author = ? AND"
                                 " user = ?",
         "in LIMIT and OFFSET": "SELECT title FROM stories WHERE author = ? ORDER BY id LIMIT ? OFFSET ?",
@@ -109,6 +111,8 @@ QUERIES: dict[str, dict[str, str]] = {
         "UNION": "SELECT author FROM stories UNION SELECT user FROM votes",
         "INTERSECT": "SELECT author FROM stories INTERSECT SELECT user FROM votes",
         "EXCEPT": "SELECT author FROM stories EXCEPT SELECT user FROM votes",
+        "a row of constants": "SELECT id, title FROM stories UNION ALL SELECT 0, 'none'",
+        "VALUES": "SELECT q.b, id FROM (VALUES ROW(1, 'a'), ROW(2, 'b')) AS q (a, b) JOIN stories ON author = q.a",
     },
     "Subqueries": {
         "derived table": "SELECT q.n FROM (SELECT story, COUNT(*) AS n FROM votes GROUP BY story) q WHERE q.story = ?",
@@ -124,6 +128,12 @@ QUERIES: dict[str, dict[str, str]] = {
                               " WHERE id = ?",
         "correlated by any condition": "SELECT title FROM stories WHERE author = ? AND EXISTS (SELECT 1 FROM votes "
                                        "WHERE votes.story = stories.id AND votes.user <> stories.author)",
+        "ANY, ALL": "SELECT title FROM stories WHERE author = ? AND score > ALL (SELECT up FROM votes WHERE"
+                    " votes.story = stories.id)",
+        "in ON": "SELECT title, user FROM stories LEFT JOIN votes ON votes.story = stories.id AND votes.user IN (SELECT"
+                 " author FROM stories) WHERE stories.id = ?",
+        "beside aggregates": "SELECT COUNT(*), (SELECT COUNT(*) FROM votes) FROM stories",
+        "without FROM": "SELECT title FROM stories WHERE author = ? AND id IN (SELECT 1 UNION SELECT 2)",
         "recursive": "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT * FROM r",
     },
     "Window functions": {

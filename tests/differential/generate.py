@@ -245,7 +245,9 @@ class Generator(Changes):
         return Source(f"({text}) q", (group.merged("q.g"), Col("q.n", "i")), ("q.n", "q.g"))
 
     def _derived(self, depth: int) -> Source:
-        """A derived table of the first rows, of numbered rows, or of a union."""
+        """A derived table of the first rows, of numbered rows, of a union, or of constants."""
+        if self.often(0.15):
+            return self._constants()
         inner = self._one()
         if not inner.unique or self.often(0.3):
             other = self._one()
@@ -271,6 +273,14 @@ class Generator(Changes):
         numbered = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS n"
         return Source(f"(SELECT {items}, {numbered} FROM {inner.text}) q", (*columns, Col("q.n", "i")), unique)
 
+    def _constants(self) -> Source:
+        """Rows of SELECTs without FROM."""
+        kinds = [self.of("i", "s") for _ in range(self.of(1, 2))]
+        first = ", ".join(f"{self.of(*VALUES[kind])} AS d{n}" for n, kind in enumerate(kinds))
+        rows = [f"SELECT {', '.join(self.value(kind, 0.15, 0.0) for kind in kinds)}" for _ in range(self.of(0, 1, 2))]
+        text = f" UNION {self.of('', 'ALL ')}".join([f"SELECT {first}", *rows])
+        return Source(f"({text}) q", tuple(Col("", kind).merged(f"q.d{n}") for n, kind in enumerate(kinds)))
+
     def _one(self, alias: str = "") -> Source:
         if self.views and self.often(0.25):
             view = self.of(*self.views)
@@ -293,6 +303,10 @@ class Generator(Changes):
             on = " AND ".join(f"{a.ref} {self.of(*'======', '<=>', '<')} {b.ref}" for a, b in some)
             if self.often(0.2):
                 on += f" AND {self.condition([*columns, *right.columns], 0)}"
+            if self.often(0.08):
+                a, z = self.of(*columns, *right.columns), self._one("z")
+                same = [c.ref for c in z.columns if c.kind == a.kind]
+                on += f" AND {a.ref} IN (SELECT {self.of(*same)} FROM {z.text})" if same else ""
             text += f" {self.of('JOIN', 'JOIN', 'LEFT JOIN', 'LEFT JOIN', 'RIGHT JOIN')} {right.text} ON {on}"
             columns += right.columns
             unique = (*unique, *right.unique) if unique and right.unique else ()
@@ -301,6 +315,8 @@ class Generator(Changes):
     # ------------------------------------------------------------ queries
     def _predicate(self, source: Source) -> str:
         """A condition, perhaps one with a subquery."""
+        if self.often(0.06):
+            return self._row_condition(source)
         if not self.often(0.2):
             return self.condition(source.columns, 1)
         other = self._one("z")
@@ -310,13 +326,22 @@ class Generator(Changes):
         a, b = self.c.choice(pairs)
         inner = f"FROM {other.text} WHERE {self.condition(other.columns, 0)}"
         negated = self.of("", "NOT ")
+        if a.kind in "is" and self.often(0.15):
+            x, y = (self.value(a.kind, 0.0, 0.0) for _ in range(2))
+            return self.of(f"{a.ref} {negated}IN (SELECT {x} UNION SELECT {y})", f"{a.ref} = (SELECT {x})",
+                           f"{a.ref} {negated}IN (SELECT {x})", f"{negated}EXISTS (SELECT 1 WHERE {a.ref} = {x})")
         correlated = f"{a.ref} {self.of(*'===', '<=>', '<', '<>', '>=')} {b.ref}"
         if self.often(0.2):
             numbers = [c for c in other.columns if c.kind in "id"]
             what = f"{self.of('MAX', 'MIN', 'COUNT', 'SUM')}({self.c.choice(numbers).ref})" if numbers else "COUNT(*)"
             return f"(SELECT {what} {inner} AND {correlated}) {self.of('>', '<=', '=', '<>')} {self.of(0, 1, 2)}"
+        if self.often(0.15):
+            more = f" AND {correlated}" if self.often(0.2) else ""
+            return (f"{negated}({a.ref} {self.of('=', '<', '>=', '<>', '>', '<=')} {self.of('ANY', 'ALL')} "
+                    f"(SELECT {b.ref} {inner}{more}))")
         if self.often(0.1):
-            return f"{a.ref} {self.of('=', '<', '>=', '<>')} {self.of('ANY', 'ALL')} (SELECT {b.ref} {inner})"
+            c, d = self.c.choice(pairs)
+            return f"({a.ref}, {c.ref}) {negated}IN (SELECT {b.ref}, {d.ref} {inner})"
         if self.often(0.5):
             more = f" AND {correlated}" if self.often(0.2) else ""
             return f"{a.ref} {negated}IN (SELECT {b.ref} {inner}{more})"
@@ -340,6 +365,11 @@ class Generator(Changes):
         if kind == 11:
             return self._window()
         return self._top()
+
+    def _row_condition(self, source: Source) -> str:
+        """A comparison of rows, as of a page by key."""
+        a, b = self.of(*source.columns), self.of(*source.columns)
+        return f"({a.ref}, {b.ref}) {self.of('=', '<>', '<', '>', '<=', '>=', '<=>')} («{a.kind}», «{b.kind}»)"
 
     def _where(self, source: Source, chance: float = 0.75) -> str:
         return f" WHERE {self._predicate(source)}" if self.often(chance) else ""
@@ -396,6 +426,9 @@ class Generator(Changes):
             return "1"
         a, b = self.c.choice(pairs)
         what = self.of("COUNT(*)", f"MAX({b.ref})", f"COUNT({self.of(*other.columns).ref})")
+        if self.often(0.3):  # an error if it has several rows
+            c = self.of(*other.columns)
+            return f"(SELECT {c.ref} FROM {other.text} WHERE {a.ref} = {b.ref} AND {self.condition(other.columns, 0)})"
         return f"(SELECT {what} FROM {other.text} WHERE {a.ref} = {b.ref})"
 
     def _aggregate(self, source: Source) -> str:
@@ -431,6 +464,9 @@ class Generator(Changes):
         if groups and self.often(0.1):
             groups[0] = self.filled(self.item(source.columns))
         aggregates = [self._aggregate(source) for _ in range(self.c.randint(1, 3))]
+        if self.often(0.08):
+            z = self._one("z")
+            aggregates.append(f"(SELECT {self.of('COUNT(*)', f'MAX({self.of(*z.columns).ref})')} FROM {z.text})")
         text = f"SELECT {', '.join([*groups, *aggregates])} FROM {source.text}{self._where(source, 0.5)}"
         if not groups:
             return text
@@ -463,6 +499,8 @@ class Generator(Changes):
         chosen = self.c.sample(pairs, min(len(pairs), self.of(1, 2)))
         a = f"SELECT {', '.join(x.ref for x, _ in chosen)} FROM {left.text}{self._where(left, 0.5)}"
         b = f"SELECT {', '.join(y.ref for _, y in chosen)} FROM {right.text}{self._where(right, 0.5)}"
+        if all(x.kind in "is" for x, _ in chosen) and self.often(0.3):
+            b = f"SELECT {', '.join(self.value(x.kind, 0.15, 0.0) for x, _ in chosen)}"
         return f"{a} {self.of('UNION', 'UNION ALL', 'UNION', 'INTERSECT', 'EXCEPT')} {b}"
 
     def _frame(self) -> str:

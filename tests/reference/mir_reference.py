@@ -28,6 +28,7 @@ from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import Nothing
 from noria.plan.mir import (
     Agg,
     Aggregate,
@@ -62,6 +63,8 @@ def run(plan: Mir, tables: dict[str, list[Row]]) -> list[Row]:
     """The plan's rows, over the tables' rows by table name."""
     if isinstance(plan, Base):
         return list(tables[plan.table.name])
+    if isinstance(plan, Nothing):
+        return []
     if isinstance(plan, Filter):
         return [r for r in run(plan.input, tables) if is_true(evaluate(plan.predicate, r))]
     if isinstance(plan, Project):

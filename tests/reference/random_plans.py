@@ -24,10 +24,11 @@ from noria.core.types import (
 )
 from noria.plan import mir
 from noria.plan.calls import PEERS, WHOLE
+from noria.plan.constant_row import one_row
 from noria.plan.view import ViewDef
 
 OPERATORS = ["filter", "project", "join", "join", "join", "aggregate", "aggregate", "union", "distinct", "repeat",
-             "window", "group_concat", "top"]
+             "window", "group_concat", "top", "constants"]
 FURTHER = [TIME, BYTES]
 WORDS = ["a", "A", "b", "B", "é", "e", ""]
 
@@ -185,7 +186,13 @@ def top(rng: random.Random, n: mir.Mir) -> mir.Mir:
     return mir.TopK(n, _partition(rng, n), _order(rng, n), rng.choice([0, 1, 1, 2, 3]), rng.choice([0, 0, 0, 1, 2]))
 
 
-_OVER_ONE = {"top": top, "window": window, "group_concat": group_concat}
+def constants(rng: random.Random, n: mir.Mir) -> mir.Mir:
+    """UNION ALL with a row of constants."""
+    values = tuple(const(value(rng, f.type), f.type) for f in n.fields)
+    return mir.UnionAll(*rng.sample([n, mir.Project(one_row(), values, tuple(f.name for f in n.fields))], 2))
+
+
+_OVER_ONE = {"constants": constants, "top": top, "window": window, "group_concat": group_concat}
 
 
 def plan(rng: random.Random, nodes: list[mir.Mir]) -> mir.Mir:

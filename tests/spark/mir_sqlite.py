@@ -18,6 +18,7 @@ from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.plan.batch_nodes import Limit, Sort
 from noria.plan.calls import BIT_FUNCTIONS, PEERS, WHOLE, Frame
+from noria.plan.constant_row import Nothing
 from noria.plan.mir import (
     Agg,
     Aggregate,
@@ -148,6 +149,8 @@ class Sql:
     def select(self, plan: Mir) -> str:
         if isinstance(plan, Base):
             return f"SELECT * FROM {plan.table.name}"
+        if isinstance(plan, Nothing):
+            return "SELECT NULL AS c0 WHERE 1 = 0"
         if isinstance(plan, Join):
             return self._join(plan)
         if isinstance(plan, UnionAll):

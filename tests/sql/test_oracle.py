@@ -16,9 +16,9 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
-from noria.core.errors import SqlError
 from noria.plan.mir import show
 from noria.plan.optimizer import kept_top
+from noria.plan.read_errors import has_single_values
 from noria.sql.commands import CreateView, Select, as_batch
 from noria.sql.parse import bind, parse, prepare
 from reference import mir_reference
@@ -295,12 +295,10 @@ def reference_rows(catalog: DictCatalog, command: Select, rows: Rows) -> list[tu
 def test_select(query: str, rows: Rows) -> None:
     catalog = DictCatalog(*SCHEMA)
     note(query)
-    try:
-        (command,) = parse(query, catalog)
-    except SqlError as e:  # an unqualified name may be one of the subquery's own
-        assume("several rows" not in e.message)
-        raise
+    (command,) = parse(query, catalog)
     assert isinstance(command, Select)
+    # SQLite has the first row where an unqualified name is one of the subquery's own
+    assume(command.view is None or not has_single_values(command.view.plan))
     assert comparable(reference_rows(catalog, command, rows)) == comparable(sqlite(rows).execute(
         query.replace("<=>", "IS")).fetchall())
 

@@ -10,6 +10,7 @@ from noria.core.types import Field
 from noria.dataflow.graph.nodes import Operator
 from noria.dataflow.ops.stateful.aggregate import Aggregate
 from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.nothing import Nothing
 from noria.dataflow.ops.stateful.reader import Reader
 from noria.dataflow.ops.stateful.top import Top
 from noria.dataflow.ops.stateless.filter import Filter
@@ -19,7 +20,7 @@ from noria.dataflow.ops.stateless.project import Project
 from noria.dataflow.ops.stateless.repeat import Repeat
 from noria.dataflow.ops.stateless.union import Union
 from noria.dataflow.ops.stateless.window import FrameEnds, Window, WindowFunction
-from noria.plan import mir
+from noria.plan import constant_row, mir
 from noria.plan.aggregates import spec_of
 from noria.plan.optimizer.averages import sums_fit
 from noria.plan.view import ViewDef
@@ -74,6 +75,7 @@ def _group_concat(m: mir.GroupConcat) -> Operator:
 
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Base: lambda m: Base(m.table),
+    constant_row.Nothing: lambda m: Nothing(m.fields),
     mir.Filter: lambda m: Filter(m.fields, m.predicate),
     mir.Project: lambda m: Project(m.fields, m.exprs, _leaves_out(m)),
     mir.Join: _join,

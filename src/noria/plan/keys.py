@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noria.core.expressions.expr import Col
+from noria.plan.constant_row import Nothing
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, Project
 
 
@@ -10,6 +11,8 @@ def unique_keys(plan: Mir) -> list[frozenset[int]]:
     """Sets of columns in which no two rows have equal values (NULL equals NULL)."""
     if isinstance(plan, Base):
         return [frozenset(plan.table.primary_key)] if plan.table.primary_key else []
+    if isinstance(plan, Nothing):
+        return [frozenset()]
     if isinstance(plan, Aggregate):
         return [frozenset(range(len(plan.group)))]
     if isinstance(plan, Distinct):

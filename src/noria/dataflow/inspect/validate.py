@@ -27,7 +27,7 @@ Rows = Counter[tuple[int, ...]]
 
 def validate(engine: Engine) -> None:
     """Check every state. Raises InvariantViolation with the node and the key."""
-    truth = recompute(engine)
+    truth = recompute(engine, own=True)
     for n in engine.graph.nodes:
         if n.op.stateful and n.state is not None and n.live and not n.inert and _is_own(engine, n):
             _check_state(engine, n, truth[n])
@@ -42,11 +42,14 @@ def _is_own(engine: Engine, n: Node) -> bool:
     return engine.exchanges is None or not any(a.op.remote for a in ancestors(n))
 
 
-def recompute(engine: Engine) -> dict[Node, Rows]:
-    """Compute every node's rows from the base tables, by each operator's algebra on complete relations."""
+def recompute(engine: Engine, own: bool = False) -> dict[Node, Rows]:
+    """Compute every node's rows from the base tables, by each operator's algebra on complete relations.  own: without
+    the rows that another worker has, as of constants."""
     truth: dict[Node, Rows] = {}
     for n in engine.graph.nodes:
-        if not n.parents:
+        if own and n.all_remote:
+            rows = Batch.empty(n.width)
+        elif not n.parents:
             rows = concat(list(n.op.stream(engine, n)), n.width)
         else:
             rows = n.op.recompute(engine, n, [_batch(truth[p], p.width) for p in n.parents])

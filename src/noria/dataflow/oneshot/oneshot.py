@@ -37,6 +37,7 @@ from noria.dataflow.graph.request_limits import collect
 from noria.dataflow.graph.story import More
 from noria.dataflow.ops.stateful.base import Base
 from noria.dataflow.ops.stateful.keep import Keep
+from noria.dataflow.ops.stateful.nothing import Nothing
 from noria.dataflow.ops.stateful.top import Top
 from noria.dataflow.ops.stateless.filter import Filter
 from noria.dataflow.ops.stateless.join import Join
@@ -356,6 +357,8 @@ class OneShot:
         elif twin is not None and twin.full:
             self._spend(len(twin.stored))
             yield twin.op.all_rows(self, twin)
+        elif isinstance(node.op, Nothing):
+            return
         elif not node.parents:
             yield from self._scanned(node)
         elif isinstance(node.op, Top) and (ordered := self._in_order(node, node.op)) is not None:
@@ -397,6 +400,8 @@ class OneShot:
 
     def _about(self, node: Node) -> float:
         """An estimate of the rows of a node."""
+        if isinstance(node.op, Nothing):
+            return 0
         if not node.parents:
             return self.store.row_count(_table(node))
         above = [self._about(p) for p in node.parents]

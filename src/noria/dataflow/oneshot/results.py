@@ -29,6 +29,7 @@ from noria.core.limits import (
 from noria.core.symbols import Symbols
 from noria.core.values import evaluation_error, to_arrow
 from noria.dataflow.messages.packets import Envelope, NextRows, Rows
+from noria.plan.read_errors import of_read
 
 
 class LargeResult:
@@ -100,7 +101,8 @@ class LargeResults:
         visible = rows.columns[: view.visible]
         wrong = (visible == ERROR_CODE).any(axis=1)
         if wrong.any():
-            return Rows(request, None, evaluation_error(view.fields[int(wrong.argmax())].type))
+            error = evaluation_error(view.fields[int(wrong.argmax())].type)
+            return Rows(request, None, of_read(view.plan, error))
         if (rows.weights != 1).any():
             times = np.repeat(np.arange(len(rows)), rows.weights)
             visible, ordinals = visible[:, times], ordinals[times]

@@ -12,10 +12,10 @@ from noria.core.statements import KeyChange, Statement, StatementEffect
 from noria.core.types import TableDef
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.rehearsal import Rehearsal
-from noria.plan import after
+from noria.plan import after, constant_row
 from noria.plan.graph_plan import GraphPlan
 
 _ANSWERS = (KeyChange, packets.IndexRequest, packets.RecordedChange, packets.QueryForecast, Rehearsal, StatementEffect,
-            TableDef, GraphPlan, after.LookedUpRows)
+            TableDef, GraphPlan, after.LookedUpRows, constant_row.Nothing)
 
 PACKETS = Codec(packets.Packet, Statement, Expr, *_ANSWERS)

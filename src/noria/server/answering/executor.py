@@ -40,7 +40,7 @@ from noria.runtime.cluster import absent_workers
 from noria.runtime.link.link import Link
 from noria.runtime.transactions.open_transaction import Workers
 from noria.server.answering import clock
-from noria.server.answering.first_answer import first_answer
+from noria.server.answering.first_answer import checks_single_values, first_answer
 from noria.server.answering.first_state_progress import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
@@ -83,6 +83,7 @@ class Executor:
         self.kept: Callable[[], tuple[int, int]] = lambda: (self.replies.nbytes, self.replies.limit_bytes)
 
     # ------------------------------------------------------------ reads
+    @checks_single_values
     def select(self, compiled: CachedStatement, values: Sequence[Any], keep: bool, set_state: SetState
                ) -> ResultSet | Awaitable[ResultSet]:
         """Run a SELECT by a lookup of its values.  If its keys are in shared memory, return the result at once.
@@ -99,6 +100,7 @@ class Executor:
         return self._one_key(reader, compiled.through, view, *compiled.bind_lookup(values), keep,
                              lambda: compiled.select(values), set_state)
 
+    @checks_single_values
     async def select_bound(self, select: sql.Select, set_state: SetState) -> ResultSet:
         """Run a bound SELECT.  Make an ad-hoc view if no view answers it, or let Spark answer it."""
         view = select.view
@@ -479,12 +481,11 @@ class Executor:
             "reads_total": self.selects + self.replies.hits, "view_hits_total": self.reads.hits,
             "upqueries_total": self.reads.upqueries, "cached_replies_total": self.replies.hits,
             "cached_reply_bytes": kept, "reply_limit_bytes": limit,
-            "writes_total": self.writes,
-            "write_errors_total": self.write_errors, "commits_total": self._link.stats.groups,
-            "spark_queries_total": self.spark_queries, "one_shots_total": self.reads.one_shots,
-            "parsed_total": self.statements.parsed, "tables": len(list(self.program.tables())),
-            "views": len(list(self.program.views())), "adhoc_views": len(list(self.program.adhoc())),
-        }
+            "writes_total": self.writes, "write_errors_total": self.write_errors,
+            "commits_total": self._link.stats.groups, "spark_queries_total": self.spark_queries,
+            "one_shots_total": self.reads.one_shots, "parsed_total": self.statements.parsed,
+            "tables": len(list(self.program.tables())), "views": len(list(self.program.views())),
+            "adhoc_views": len(list(self.program.adhoc()))}
 
 
 async def _at_once() -> None:

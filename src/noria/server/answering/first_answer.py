@@ -1,12 +1,22 @@
-"""Computes an answer in several ways at once and returns the first, for queries whose quickest way is unknown."""
+"""Computes an answer in several ways at once and returns the first, for queries whose quickest way is unknown.
+
+Answers error 1242 where a subquery that must have one row has several.  The data-flow has one error value for all
+errors of an evaluation, and a read of it raises error 1690 (`plan/read_errors.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeVar, cast
 
+from noria.core.errors import SqlError
+from noria.plan.mir import Mir
+from noria.plan.read_errors import has_single_values, of_read
 from noria.server.outcomes import ResultSet
+
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
@@ -25,3 +35,25 @@ async def first_answer(*ways: Coroutine[Any, Any, ResultSet]) -> ResultSet:
             t.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def checks_single_values(run: Run) -> Run:
+    """Decorate a method that answers a SELECT, its first argument, at once or later."""
+    @wraps(run)
+    def answered(self: Any, select: Any, *arguments: Any, **named: Any) -> Any:
+        if select.view is None or not has_single_values(select.view.plan):
+            return run(self, select, *arguments, **named)
+        try:
+            found = run(self, select, *arguments, **named)
+        except SqlError as error:
+            raise of_read(select.view.plan, error) from None
+        return _later(found, select.view.plan) if isinstance(found, Awaitable) else found
+
+    return cast(Run, answered)
+
+
+async def _later(answer: Awaitable[Any], plan: Mir) -> Any:
+    try:
+        return await answer
+    except SqlError as error:
+        raise of_read(plan, error) from None

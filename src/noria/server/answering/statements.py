@@ -21,6 +21,7 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import EMPTY_QUERY
 from noria.core.limits import FIRST_STATEMENTS, OFF_LOOP_CHARACTERS
 from noria.core.statements import Delete, Insert, Update
+from noria.plan.read_errors import has_single_values
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.server.answering.bounded_cache import BoundedCache
@@ -95,6 +96,8 @@ def _is_direct(prepared: PlannedStatement) -> bool:
     command = prepared.command
     if not isinstance(command, Select) or command.view is None:
         return False
+    if has_single_values(command.view.plan):
+        return False  # a front end does not know its errors
     return command.parameters == set(range(prepared.parameters))
 
 

@@ -20,6 +20,7 @@ from noria.core.types import Kind, TableDef
 from noria.core.values import arrow_type, evaluation_error
 from noria.plan.mir import Mir, show, tables_of
 from noria.plan.optimizer import error_reporting_plan
+from noria.plan.read_errors import of_read
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.progress import Progress, ignore_progress, stages
 from noria.spark.lowering import coding, lower
@@ -46,7 +47,7 @@ def query(spark: SparkSession, progress: Progress = ignore_progress, *, checkpoi
     shown = plan.fields[:visible]
     for i, f in enumerate(shown):
         if f"e{i}" in arrow.column_names and pc.any(arrow[f"e{i}"]).as_py():
-            raise evaluation_error(f.type)
+            raise of_read(plan, evaluation_error(f.type))
     columns = []
     for i, f in enumerate(shown):
         wanted = arrow_type(f.type)

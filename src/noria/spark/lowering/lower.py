@@ -17,11 +17,12 @@ from functools import reduce
 from typing import Any
 
 import pyspark.sql.functions as F
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from noria.core.types import Field
 from noria.core.values import evaluation_error
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import Nothing
 from noria.plan.mir import (
     CARRYING,
     Aggregate,
@@ -125,6 +126,11 @@ def _base(node: Base, go: Go, tables: Tables) -> Relation:
                                   for i, f in enumerate(fields))), fields)
 
 
+def _nothing(node: Nothing, go: Go, tables: Tables) -> Relation:
+    rows = SparkSession.active().range(0).select(F.col("id").alias("c0"))
+    return Relation(rows, node.fields)
+
+
 def _filter(node: Filter, go: Go, tables: Tables) -> Relation:
     source = go(node.input)
     condition = expressions.condition(expressions.lower(node.predicate, source.values()))
@@ -217,7 +223,7 @@ def _limit(node: Limit, go: Go, tables: Tables) -> Relation:
 
 
 LOWERINGS: dict[type[Mir], Callable[[Any, Go, Tables], Relation]] = {
-    Base: _base, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
+    Base: _base, Nothing: _nothing, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
     Distinct: _distinct, UnionAll: _union_all, Repeat: _repeat, Sort: _sort, Limit: _limit,
     Window: ordered.window, GroupConcat: ordered.group_concat, TopK: ordered.top,
 }

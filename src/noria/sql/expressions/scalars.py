@@ -56,6 +56,7 @@ _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.Curr
 _VOLATILE_NAMES = {"NOW", "SYSDATE", "UTC_TIMESTAMP", "UTC_DATE", "UNIX_TIMESTAMP", "LAST_INSERT_ID", "USER",
                    "SESSION_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT", "GET_LOCK",
                    "RELEASE_LOCK", "RELEASE_ALL_LOCKS", "IS_FREE_LOCK", "IS_USED_LOCK"}
+_KNOWN = "known"  # the key of an expression in a node's meta
 _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary", "coalesce", "negate", "_type"})
 
 
@@ -99,6 +100,13 @@ class Resolver:
     def _operator(self, op: str, node: exp.Expr, *names: str) -> Expr:
         check_parts(node, _OPERANDS, "an expression")
         return call(op, *(self(node.args[n]) for n in names if node.args.get(n) is not None))
+
+
+def known(value: Expr) -> exp.Expr:
+    """A node that stands for a translated expression."""
+    node = exp.Placeholder(this="known")
+    node.meta[_KNOWN] = value
+    return node
 
 
 def volatile(node: exp.Expr) -> str | None:
@@ -382,7 +390,8 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
 
 def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
     assert isinstance(node, exp.Placeholder)
-    return r.parameter(node)
+    value: Expr | None = node.meta.get(_KNOWN)
+    return r.parameter(node) if value is None else value
 
 
 def _alias(r: Resolver, node: exp.Expr) -> Expr:

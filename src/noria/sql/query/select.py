@@ -7,7 +7,9 @@ Call `plan_query`.  Views, ad-hoc SELECTs, derived tables and Spark's queries ar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -17,10 +19,12 @@ from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.sql.expressions.leaves import columns_read, uses_aggregate
+from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.conditions.inner_queries import CORRELATED, add_domain, null_safe
 from noria.sql.query.conditions.parameters import (
     has_parameter,
 )
-from noria.sql.query.conditions.subqueries import CORRELATED, add_domain, null_safe
+from noria.sql.query.conditions.subqueries import subquery
 from noria.sql.query.conditions.where import conditions_after, resolve_where, resolver_of, terms_of
 from noria.sql.query.relations import from_clause as sources
 from noria.sql.query.relations.block import Block, SelectItem
@@ -34,6 +38,7 @@ from noria.sql.query.results.rollup import default_order, is_rollup
 from noria.sql.query.results.windows import windows_in
 from noria.sql.text.refusals import not_maintained, refuse
 from noria.sql.text.syntax import check_parts, snippet
+from noria.sql.text.trees import aggregates, has
 
 _CLAUSES = frozenset({"expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
                       "distinct", "with_", "operation_modifiers", "kind", "windows"})
@@ -47,8 +52,9 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     """Plan one SELECT.  `top`: its parameters may become keys, in an ad-hoc context its literals too.  `outer`: the
     names of the outer query, for a subquery in an expression."""
     _check_clauses(tree)
+    top = top and not _is_beside_subquery(tree)
     scope = Scope(0 if outer is None else outer.start + NUMBERS)
-    context, relations = sources.resolve_from(context, tree, scope, top)
+    context, relations = sources.resolve_from(context, tree, scope, top, partial(_subqueries_of_on, tree, outer))
     block = Block(context, tree, scope, relations, outer, keys=list(relations.keys))
     resolve_where(block, top)
     add_domain(block)
@@ -62,6 +68,21 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     if top and outer is None:
         return replace(query, origins=origins_of(block))
     return query if outer is None else replace(query, outer_terms=tuple(block.outer_terms), single=_single(block))
+
+
+def _is_beside_subquery(tree: exp.Select) -> bool:
+    """Whether a subquery is beside an aggregate without GROUP BY.  Such a query has no keys: over no rows, it would
+    still have to show the subquery's value."""
+    if tree.args.get("group") is not None or not aggregates(tree):
+        return False
+    parts = [*tree.expressions, *(p for n in ("having", "order") if (p := tree.args.get(n)) is not None)]
+    return any(has(e, exp.Query) for e in parts)
+
+
+def _subqueries_of_on(tree: exp.Select, outer: Scope | None, context: Context, scope: Scope,
+                      relations: sources.OnRelations) -> Callable[[Resolver, exp.Expr], Expr]:
+    """Translate the subqueries of an ON, which sees these relations."""
+    return partial(subquery, Block(context, tree, scope, relations, outer))
 
 
 def _check_outer(block: Block) -> None:
@@ -92,7 +113,7 @@ def _check_clauses(tree: exp.Select) -> None:
     check_parts(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
     for modifier in tree.args.get("operation_modifiers") or []:
         if modifier.name.upper() not in _HARMLESS:
-            raise refuse(modifier.name.upper(), tree)
+            raise refuse(modifier.name.upper(), tree, "leave it out; SELECT COUNT(*) counts the rows without LIMIT")
     for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
                         ("having", ("this",)), ("order", ("expressions",))):
         if tree.args.get(name) is not None:

@@ -29,7 +29,7 @@ from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.limit_offset import count_of
 from noria.sql.query.select import column_name
 from noria.sql.text.refusals import refuse
-from noria.sql.text.syntax import Statement, check_parts, is_subquery
+from noria.sql.text.syntax import Statement, check_parts, is_row_subquery, is_subquery, quantifier
 from noria.sql.text.trees import children
 
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
@@ -38,19 +38,24 @@ _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "
 LOCK_FUNCTIONS = {"GET_LOCK": 2, "RELEASE_LOCK": 1, "RELEASE_ALL_LOCKS": 0, "IS_FREE_LOCK": 1, "IS_USED_LOCK": 1}
 """The functions about the locks of sessions, with their numbers of arguments."""
 _CLASSES: dict[type[exp.Expr], str] = {**SESSION_CLASSES, exp.Uuid: "UUID", exp.Rand: "RAND"}
+_OF_ROWS = ("with_", "group", "having", "windows", "offset")  # clauses of a SELECT that is planned like others
 _INPUT = "input "  # before the number of an input, in place of the number of a parameter
 
 Planner = Callable[[exp.Expr], Select | SelectItems]
 
 
 def from_nothing(tree: exp.Select) -> bool:
-    """Whether the SELECT has no FROM.  FROM DUAL counts as none and is removed."""
-    source = tree.args.get("from_")
-    if source is not None and not tree.args.get("joins") and isinstance(source.this, exp.Table):
-        name = source.this.this
-        if isinstance(name, exp.Identifier) and not name.quoted and name.name.lower() == "dual":
-            tree.set("from_", None)
-    return tree.args.get("from_") is None
+    """Whether the SELECT has no FROM and computes its items by themselves: it neither aggregates nor orders."""
+    if tree.args.get("from_") is not None or any(tree.args.get(name) for name in _OF_ROWS):
+        return False
+    return not any(map(_aggregates, tree.expressions))
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    """Whether an expression aggregates, or is a window function, outside of its subqueries."""
+    if isinstance(node, exp.Query):
+        return False
+    return isinstance(node, exp.AggFunc | exp.Window) or any(map(_aggregates, children(node)))
 
 
 def select_items(context: Context, tree: exp.Select, plan: Planner | None = None) -> SelectItems:
@@ -155,8 +160,11 @@ def _computed(context: Context, name: str, node: exp.Expr, plan: Planner | None,
             answer, type_ = values[len(arguments) + places[id(n)]], _type_of(query)
             if query.how != "values":
                 return _const(answer, type_)
-            found = call("in", r(n.this), *(_const(v, type_) for v in answer)) if answer else literal(False)
-            return call("not", found) if isinstance(n, exp.NEQ) else found
+            if (quantified := quantifier(n)) is not None:
+                every, operand = quantified[1] is exp.All, r(n.this)
+                terms = [call(quantified[0], operand, _const(v, type_)) for v in dict.fromkeys(answer)]
+                return call("and" if every else "or", literal(every), *terms)
+            return call("in", r(n.this), *(_const(v, type_) for v in answer)) if answer else literal(False)
 
         e = Resolver(_no_column, parameter, "field list", subquery=subquery)(tree)
         e = call("and", e) if truth else e
@@ -175,6 +183,8 @@ def _planned(node: exp.Expr, plan: Planner | None) -> Subquery:
     """The query of a subquery's node."""
     if plan is None:
         raise refuse("a subquery here", node, "SELECT it by itself")
+    if is_row_subquery(node):
+        raise refuse("a comparison of a row with a subquery here", node, "compare column by column")
     if isinstance(node, exp.Exists):
         return Subquery(plan(node.this), "exists")
     if isinstance(node, exp.Subquery):

@@ -24,7 +24,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from noria.core.errors import SqlError, codes, not_supported, parse_error
 from noria.core.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS, MAX_OPEN_JOINS, MAX_TERMS
 from noria.sql.text.comments import SHOWN, opened
+from noria.sql.text.constant_queries import unfolded
 from noria.sql.text.constraints import ConstraintParser
+from noria.sql.text.row_comparisons import expanded
+from noria.sql.text.table_values import with_selects
 from noria.sql.text.token_rewrites import (
     insert_for_replace,
     plain_types,
@@ -36,6 +39,7 @@ from noria.sql.text.token_rewrites import (
 )
 from noria.sql.text.tokens import Plain
 from noria.sql.text.trees import levels_of
+from noria.sql.text.trees import nodes as nodes_of
 
 FEW_TERMS = 8  # a chain of AND or OR up to this length stays as written
 _NESTING = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1, TokenType.CASE: 1, TokenType.END: -1}
@@ -221,6 +225,12 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     levels = levels_of(tree)
     nodes = [node for level in levels for node in level]
     _check_size(nodes)
+    if (selects := with_selects(tree, nodes)) is not None:
+        tree, nodes = selects, nodes_of(selects)
+    definition = isinstance(tree, exp.Create) and tree.args.get("expression") is None
+    if not definition and not isinstance(tree, exp.Alter) and unfolded(tree, nodes) | expanded(nodes):
+        levels = levels_of(tree)
+        nodes = [node for level in levels for node in level]
     if (balanced := _balanced(tree, nodes)) is not None:
         tree, levels = balanced, levels_of(balanced)
     if len(levels) > MAX_DEPTH:
@@ -351,9 +361,10 @@ def _number_parameters(nodes: Sequence[exp.Expr]) -> int:
     for p in found:
         if not str(p.this or "").isdigit():
             raise parse_error(f"near ':{p.this}': parameters are written as ?")
-    for i, p in enumerate(sorted(found, key=lambda p: int(p.this))):
-        p.set("this", str(i))
-    return len(found)
+    places = {at: str(i) for i, at in enumerate(sorted({int(p.this) for p in found}))}
+    for p in found:
+        p.set("this", places[int(p.this)])
+    return len(places)
 
 
 def _syntax_error(e: ParseError, text: str) -> SqlError:
@@ -383,10 +394,29 @@ def is_membership(node: exp.Expr) -> bool:
     return isinstance(node, exp.Exists) or (isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any))
 
 
+_COMPARED: dict[type[exp.Expr], str] = {exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt",
+                                        exp.GTE: "ge"}
+
+
+def quantifier(node: exp.Expr) -> tuple[str, type[exp.Expr]] | None:
+    """The operator of x > ALL (SELECT …), x = ANY (SELECT …) and their like, with All or Any; None for other nodes."""
+    if type(node) in _COMPARED and isinstance(node.expression, exp.Any | exp.All):
+        return _COMPARED[type(node)], type(node.expression)
+    return None
+
+
+def is_row_subquery(node: exp.Expr) -> bool:
+    """Whether the node compares a row with a SELECT: (a, b) = (SELECT …)."""
+    if type(node) not in _COMPARED and not isinstance(node, exp.NullSafeEQ):
+        return False
+    kinds = {exp.Tuple, exp.Subquery}
+    return {type(node.this), type(node.expression)} == kinds
+
+
 def is_subquery(node: exp.Expr) -> bool:
-    """Whether the node is a membership, x <> ALL (SELECT …), or a SELECT in place of a value."""
-    return isinstance(node, exp.Subquery) or is_membership(node) or (
-        isinstance(node, exp.NEQ) and isinstance(node.expression, exp.All))
+    """Whether the node is a membership, a comparison with a query of rows, or a SELECT in place of a value."""
+    return isinstance(node, exp.Subquery) or is_membership(node) or quantifier(node) is not None or (
+        is_row_subquery(node))
 
 
 def snippet(node: exp.Expr) -> str:

@@ -32,6 +32,18 @@ def nodes(tree: exp.Expr) -> list[exp.Expr]:
     return found
 
 
+def aggregates(select: exp.Expr) -> bool:
+    """Whether the SELECT itself, not a subquery, has an aggregate in its select list, HAVING or ORDER BY."""
+    parts = [*select.expressions, *(p for name in ("having", "order") if (p := select.args.get(name)) is not None)]
+    return any(map(_aggregates, parts))
+
+
+def _aggregates(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Query) or (isinstance(node, exp.Window) and isinstance(node.this, exp.AggFunc)):
+        return isinstance(node, exp.Window) and any(map(_aggregates, children(node.this)))
+    return isinstance(node, exp.AggFunc) or any(map(_aggregates, children(node)))
+
+
 def has(tree: exp.Expr, *kinds: type[exp.Expr]) -> bool:
     """Whether the tree has a node of one of these kinds."""
     return any(isinstance(node, kinds) for node in nodes(tree))

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from noria.core.errors import SqlError
 from noria.core.expressions.casts import clips
-from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, walk
 from noria.core.expressions.functions.base import MANY, TYPING, Args
 from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.symbols import NO_SYMBOLS
-from noria.core.types import BOOL, MOMENTS, Kind, SqlType
+from noria.core.types import BIGINT, BOOL, MOMENTS, Kind, SqlType
 from noria.core.values import encode
 
 TOTAL = frozenset("""
@@ -61,6 +61,24 @@ def aggregate_can_fail(function: str, type: SqlType) -> bool:
         return sum_can_fail(type)
     return function == "bit_and" or (function in ("bit_or", "bit_xor") and not type.unsigned) or (
         function == "variance" and type.kind is Kind.DOUBLE)
+
+
+def only_one(value: Expr, rows: Expr) -> Expr:
+    """The value of a subquery, or an error if it has several rows: their number times MAX_INT is out of range."""
+    error = Call(BIGINT, True, "mul", (rows, Const(BIGINT, False, MAX_INT)))
+    return Call(value.type, value.nullable, "told", (value, error))
+
+
+def has_only_one(e: Expr) -> bool:
+    """Whether a part of the expression is made by `only_one`."""
+    return any(map(_is_only_one, walk(e)))
+
+
+def _is_only_one(e: Expr) -> bool:
+    if not isinstance(e, Call) or e.op != "told":
+        return False
+    error = e.args[1]
+    return isinstance(error, Call) and error.op == "mul" and Const(BIGINT, False, MAX_INT) in error.args
 
 
 def sum_can_fail(type: SqlType) -> bool:

@@ -20,6 +20,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import Nothing
 from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 
 Row = tuple[int, ...]  # codes
@@ -43,6 +44,8 @@ class _PlanRun:
         if isinstance(plan, Base):
             return [tuple(encode(v, f.type, self.symbols) for v, f in zip(row, plan.fields, strict=True))
                     for row in self._rows(plan.table.name)]
+        if isinstance(plan, Nothing):
+            return []
         if isinstance(plan, Limit):
             rows = self.run(plan.input)[plan.offset:]
             return rows if plan.limit is None else rows[:plan.limit]

@@ -12,6 +12,7 @@ from noria.core.expressions.expr import Expr, columns_of, conjuncts
 from noria.core.expressions.functions import call
 from noria.plan.lookups import Parameter
 from noria.sql.expressions.scalars import Resolver
+from noria.sql.query.conditions.inner_queries import correlation
 from noria.sql.query.conditions.parameters import (
     after_terms,
     as_parameters,
@@ -20,7 +21,7 @@ from noria.sql.query.conditions.parameters import (
     literal_range,
     range_key,
 )
-from noria.sql.query.conditions.subqueries import correlation, holds, subquery
+from noria.sql.query.conditions.subqueries import holds, subquery
 from noria.sql.query.relations.block import Block
 from noria.sql.text.refusals import NotMaintained, not_maintained
 from noria.sql.text.syntax import is_membership

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
 from noria.core.expressions.expr import Expr
 from noria.plan.lookups import Key
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import QueryGraph
+from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation
 from noria.sql.query.relations.scope import Scope
+
+
+class Relations(Protocol):
+    """The relations to which subqueries are joined."""
+
+    def join(self, unit: JoinedPlan, left: bool, on: list[Expr]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,14 @@ class Block:
 
     `after`, `after_having`: conditions with parameters that are not keys; they apply after the lookup.  `literals`:
     the literals that became parameters.  For a subquery, `outer` has the names of the outer query.  `correlations`
-    are its columns that are compared with outer ones.  `outer_terms` are terms over outer columns alone.
+    are its columns that are compared with outer ones.  `outer_terms` are terms over outer columns alone.  `above`:
+    subqueries that are joined above the grouping, with their terms.
     """
 
     context: Context
     tree: exp.Select
     scope: Scope
-    relations: QueryGraph
+    relations: Relations
     outer: Scope | None = None
     outer_terms: list[Expr] = field(default_factory=list)
     subqueries: dict[tuple[str, str], Expr] = field(default_factory=dict)
@@ -49,6 +56,7 @@ class Block:
     after: list[Expr] = field(default_factory=list)
     after_having: list[Expr] = field(default_factory=list)
     literals: list[Any] = field(default_factory=list)
+    above: list[tuple[JoinedPlan, list[Expr]]] = field(default_factory=list)
 
     @property
     def bound(self) -> list[Key[Expr] | Correlation[Expr]]:

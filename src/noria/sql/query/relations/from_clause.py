@@ -10,24 +10,26 @@ Call `resolve_from` for a block, `relation_plan` for a query within a query.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError, parse_error, unknown_table
+from noria.core.errors import SqlError, not_supported, parse_error, unknown_table
 from noria.core.errors.codes import (
     DERIVED_MUST_HAVE_ALIAS,
     NOT_SUPPORTED_YET,
     TOO_MANY_TABLES,
     VIEW_WRONG_LIST,
 )
-from noria.core.expressions.expr import Col, Expr, conjuncts
+from noria.core.expressions.expr import Col, Expr, columns_of, conjuncts
 from noria.core.expressions.functions import call
 from noria.core.identifiers import refuse_repeated_columns
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
 from noria.plan.after import filter_of
 from noria.plan.columns import cols_of
+from noria.plan.constant_row import one_row
 from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
@@ -46,29 +48,35 @@ _MADE_UP = re.compile(r"key\d+")  # the generated name of a key that is an expre
 _TABLE = frozenset({"this", "alias", "db", "catalog", "hints", "joins"})
 
 
-def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool = False) -> tuple[Context, QueryGraph]:
+SubqueriesOfOn = Callable[[Context, Scope, "OnRelations"], Callable[[Resolver, exp.Expr], Expr]]
+
+
+def resolve_from(context: Context, tree: exp.Select, scope: Scope, top: bool, subqueries: SubqueriesOfOn
+                 ) -> tuple[Context, QueryGraph]:
     """Fill the scope from FROM and its joins; return the context with the queries of WITH, and the relations.
 
-    `top`: the keys of derived tables may become the block's own (`relations.keys`).
+    `top`: the keys of derived tables may become the block's own (`relations.keys`).  `subqueries`: translates those of
+    an ON.
     """
     context = with_queries(context, tree)
     first = tree.args.get("from_")
     if first is None:
-        raise refuse("a SELECT without FROM here", tree)
+        return context, QueryGraph([unit_of(scope.unnamed(one_row()))], [])
     joins = tree.args.get("joins") or []
     if len(joins) >= MAX_TABLES:
         raise SqlError(*TOO_MANY_TABLES, f"Too many tables; MySQL can only use {MAX_TABLES} tables in a join")
     plain = not any(j.args.get("side") for j in joins)  # a NULL-extended row has no key
-    return context, _joins(context, scope, first.this, joins, top and plain and not context.batch)
+    return context, _joins(context, scope, first.this, joins, top and plain and not context.batch, subqueries)
 
 
-def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool) -> QueryGraph:
+def _joins(context: Context, scope: Scope, first: exp.Expr, joins: list[exp.Expr], top: bool,
+           subqueries: SubqueriesOfOn) -> QueryGraph:
     keys: list[Key[Expr]] = []
-    out = QueryGraph([_unit(context, scope, first, keys if top else None)], [], keys)
+    out = QueryGraph([_unit(context, scope, first, keys if top else None, subqueries)], [], keys)
     for before, node in enumerate(joins):
         if node.args.get("side") == "RIGHT" and any(_comma(j) for j in joins[:before]):
             raise refuse("a comma, or a JOIN without ON, before a RIGHT JOIN", node, "write CROSS JOIN")
-        _join(context, scope, out, node, keys if top else None)
+        _join(context, scope, out, node, keys if top else None, subqueries)
     return out
 
 
@@ -77,7 +85,8 @@ def _comma(join: exp.Expr) -> bool:
     return not any(join.args.get(n) for n in ("kind", "side", "method", "on", "using"))
 
 
-def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None) -> JoinedPlan:
+def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] | None, subqueries: SubqueriesOfOn
+          ) -> JoinedPlan:
     """Plan one relation, or joins in brackets, whose ON sees only relations within the brackets.  `keys`: the list to
     which a derived table's keys are added."""
     inner = node
@@ -94,7 +103,7 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
     within = Scope(scope.end)
     alone = inner.copy()
     alone.set("joins", None)
-    bracketed = _joins(context, within, alone, joins, False)
+    bracketed = _joins(context, within, alone, joins, False, subqueries)
     scope.adopt(within)
     return bracketed.joined() if bracketed.joins else bracketed.units[0]
 
@@ -276,7 +285,25 @@ def visible_only(plan: Mir, visible: int) -> Mir:
 
 
 # ------------------------------------------------------------------ one join
-def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys: list[Key[Expr]] | None) -> None:
+@dataclass
+class OnRelations:
+    """The relations to which the subqueries of an ON are joined: the left or the right side, whichever has the columns
+    that a subquery compares."""
+
+    left: QueryGraph
+    right: QueryGraph
+
+    def join(self, unit: JoinedPlan, left: bool, on: list[Expr]) -> None:
+        outside = frozenset[int]().union(*map(columns_of, on)) - unit.positions.keys()
+        for side in (self.left, self.right):
+            if outside <= frozenset[int]().union(*(u.positions for u in side.units)):
+                side.join(unit, left, on)
+                return
+        raise not_supported("a subquery in ON that compares columns of both sides", "write it in WHERE")
+
+
+def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys: list[Key[Expr]] | None,
+          subqueries: SubqueriesOfOn) -> None:
     """Add one join.  a RIGHT JOIN b   →   b LEFT JOIN (a): the relations before it become one unit."""
     check_parts(node, _JOIN, "JOIN")
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
@@ -285,15 +312,17 @@ def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys:
     if kind not in ("", "INNER", "CROSS", "OUTER", "STRAIGHT"):
         raise refuse(f"{kind} JOIN", node)
     before = len(scope.sources)
-    unit = _unit(context, scope, node.this, keys)
+    unit = _unit(context, scope, node.this, keys, subqueries)
     left, right = scope.sources[:before], scope.sources[before:]
     columns = [c.name for c in node.args.get("using") or []]
     if method == "NATURAL":
         columns = _common(left, right)
     on = _using(scope, left, right, columns, side == "RIGHT")
     if node.args.get("on") is not None:
-        resolve = Resolver(scope.resolve, context.parameter, "on clause")
+        sides = OnRelations(out, QueryGraph([unit], []))
+        resolve = Resolver(scope.resolve, context.parameter, "on clause", subquery=subqueries(context, scope, sides))
         on += conjuncts(call("and", resolve(node.args["on"])))
+        unit = sides.right.joined() if sides.right.joins else unit
     elif side and not columns and method != "NATURAL":
         raise parse_error(f"{side} JOIN without ON or USING, near '{node.sql(dialect='mysql')}'")
     for s in {"LEFT": right, "RIGHT": left}.get(side, ()):

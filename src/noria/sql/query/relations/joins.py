@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from noria.core.errors import not_supported
 from noria.core.expressions.expr import Call, Col, Expr, columns_of
 from noria.core.expressions.functions import cast, common_type, conjunction, literal, rebuilt
+from noria.core.expressions.functions.failing import has_only_one
 from noria.core.types import BYTES, DOUBLE, TEXT_BIN, Kind, SqlType
 from noria.plan.columns import cols_of
 from noria.plan.lookups import Key
@@ -30,6 +32,12 @@ _STRICT = {"eq", "ne", "lt", "le", "gt", "ge", "like", "add", "sub", "mul", "div
 
 
 EQUALITIES = ("eq", "nseq")
+
+
+def is_equality(term: Expr) -> TypeGuard[Call]:
+    """Whether rows can be matched by the term.  A subquery that must have one row is no key: an error matches no row,
+    so nobody would see it."""
+    return isinstance(term, Call) and term.op in EQUALITIES and not has_only_one(term)
 
 
 @dataclass(frozen=True)
@@ -193,7 +201,7 @@ class JoinBuilder:
 
     def _edge(self, t: Expr, have: set[int], source: int) -> bool:
         """Whether the term is an equality between the joined units and this one."""
-        if not isinstance(t, Call) or t.op not in EQUALITIES:
+        if not is_equality(t):
             return False
         a, b = map(self._sources, t.args)
         return bool(a) and bool(b) and ((a <= have and b == {source}) or (b <= have and a == {source}))
@@ -204,7 +212,7 @@ class JoinBuilder:
         pairs, other = [], []
         l_cols, r_cols = set(left.positions), set(right.positions)
         for t in terms:
-            if isinstance(t, Call) and t.op in EQUALITIES:
+            if is_equality(t):
                 a, b = t.args
                 if columns_of(b) <= l_cols and columns_of(a) <= r_cols:
                     a, b = b, a
@@ -240,6 +248,11 @@ def _joined(left: JoinedPlan, right: JoinedPlan, pairs: list[JoinPair], outer: b
     join = Join(left_plan, right_plan, on, outer, safe)
     condition = conjunction([JoinedPlan(join, positions).expr(t) for t in residual])
     return JoinedPlan(replace(join, residual=condition), positions)
+
+
+def left_joined(left: JoinedPlan, right: JoinedPlan, pairs: list[JoinPair]) -> JoinedPlan:
+    """LEFT JOIN two plans on the pairs."""
+    return _joined(left, right, pairs, True)
 
 
 def _structure(plan: Mir) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from noria.core.errors import SqlError, ambiguous_column, unknown_column
-from noria.core.errors.codes import BAD_TABLE, NONUNIQ_TABLE
+from noria.core.errors.codes import BAD_TABLE, NO_TABLES_USED, NONUNIQ_TABLE
 from noria.core.expressions.expr import Col
 from noria.core.types import Field
 from noria.plan.keys import unique_keys
@@ -96,7 +96,13 @@ class Scope:
 
     def hide(self, plan: Mir, determined_by: frozenset[int]) -> ScopeRelation:
         """Add the relation of a LEFT JOINed subquery: at most one row for one value of the `determined_by` columns."""
-        source = ScopeRelation("", plan, self.end, outer=True, determined_by=determined_by)
+        source = ScopeRelation("", plan, self.end, outer=True, determined_by=determined_by, hidden=plan.width)
+        self.sources.append(source)
+        return source
+
+    def unnamed(self, plan: Mir) -> ScopeRelation:
+        """Add the one row of a SELECT without FROM, whose columns nothing names."""
+        source = ScopeRelation("", plan, self.end, hidden=plan.width)
         self.sources.append(source)
         return source
 
@@ -113,7 +119,7 @@ class Scope:
         self.shown += other.shown
 
     def _take(self, source: ScopeRelation) -> None:
-        if any(s.alias.lower() == source.alias.lower() for s in self.sources):
+        if source.alias and any(s.alias.lower() == source.alias.lower() for s in self.sources):
             raise SqlError(*NONUNIQ_TABLE, f"Not unique table/alias: '{source.alias}'")
         self.sources.append(source)
 
@@ -157,7 +163,9 @@ class Scope:
         return found[0]
 
     def star(self, table: str = "") -> list[tuple[str, Col]]:
-        """The columns of `*` or `table.*`, with their names."""
+        """The columns of `*` or `table.*`, with their names.  Raises error 1096 without FROM."""
+        if not table and not self.shown:
+            raise SqlError(*NO_TABLES_USED, "No tables used")
         if not table:
             return [(self.field(c).name, self._numbered(c)) for c in self.shown]
         sources = [s for s in self.sources if s.alias.lower() == table.lower()]

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError
 from noria.core.errors.codes import FIELD_IN_ORDER_NOT_SELECT, INVALID_GROUP_FUNC_USE
-from noria.core.expressions.expr import Col, Expr, substitute, walk
+from noria.core.expressions.expr import Call, Col, Expr, substitute, walk
 from noria.core.expressions.functions import call, canonical
 from noria.plan.after import LookedUpRows, bound, with_leaf
 from noria.plan.lookups import Key
@@ -24,7 +24,7 @@ from noria.sql.expressions.leaves import uses_aggregate
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
-from noria.sql.query.results.grouping import group, with_any_values
+from noria.sql.query.results.grouping import GroupedPlan, group, with_any_values
 from noria.sql.query.results.merged_groups import regroup
 from noria.sql.query.results.rollup import RolledUpPlan, groupings_in, is_rollup, rolled_up
 from noria.sql.query.results.windows import windows_in, with_windows
@@ -33,7 +33,7 @@ from noria.sql.text.refusals import not_maintained, not_merged
 
 def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
-    computed = [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    computed = _computed(block)
     aggregated = any(map(uses_aggregate, computed + block.after_having))
     if block.context.any_of_group and (block.tree.args.get("group") is not None or aggregated):
         computed = _take_any_values(block)
@@ -44,12 +44,22 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     if (block.tree.args.get("group") is not None or aggregated) and _parts_needed(block):
         if any(map(windows_in, computed)):
             _check_windows(block, True)
+        if block.above:
+            raise not_maintained("a subquery beside aggregates, over the rows of several keys", block.tree)
         return _assemble_parts(block, joined, computed + block.after_having)
-    grouped = None
+    grouped: GroupedPlan | None = None
     rewrite: Callable[[Expr], Expr]
     if block.tree.args.get("group") is not None or aggregated:
-        grouped = (rolled_up if is_rollup(block.tree) else group)(
-            block.context, block.tree, block.scope, joined, block.groups, _finer(block), computed + block.after_having)
+        if is_rollup(block.tree):
+            grouped = rolled_up(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
+                                computed + block.after_having)
+        else:
+            grouped = group(block.context, block.tree, block.scope, joined, block.groups, _finer(block),
+                            computed + block.after_having, _columns_above(block))
+        for unit, on in block.above:
+            grouped = grouped.joined(unit, on)
+        if block.above and not grouped.grouped and (block.bound or block.outer_terms):
+            raise not_maintained("a subquery beside an aggregate without GROUP BY, for each key", block.tree)
         plan, rewrite = grouped.having(block.having), grouped.expr
     else:
         out = joined.filtered(block.having)
@@ -79,12 +89,29 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
 
 def _take_any_values(block: Block) -> list[Expr]:
     """Replace the columns that are not determined by the groups.  Returns the computed expressions."""
-    some = partial(with_any_values, block.scope, block.groups)
+    some = partial(with_any_values, block.scope, block.groups, _columns_above(block))
+    block.above = [(unit, [_over_groups(t, some) for t in on]) for unit, on in block.above]
     block.items = [replace(i, expr=some(i.expr)) for i in block.items]
     block.order = [(some(e), descending) for e, descending in block.order]
     block.having = [some(e) for e in block.having]
     block.after_having = [some(e) for e in block.after_having]
-    return [i.expr for i in block.items] + [e for e, _ in block.order] + block.having
+    return _computed(block)
+
+
+def _computed(block: Block) -> list[Expr]:
+    """The expressions that are computed above a grouping, if there is one."""
+    compared = [t.args[0] for _, on in block.above for t in on if isinstance(t, Call)]
+    return [i.expr for i in block.items] + [e for e, _ in block.order] + block.having + compared
+
+
+def _columns_above(block: Block) -> frozenset[int]:
+    """The columns of subqueries that are joined above the grouping."""
+    return frozenset(c for unit, _ in block.above for c in unit.positions)
+
+
+def _over_groups(term: Expr, some: Callable[[Expr], Expr]) -> Expr:
+    """A term of such a subquery, whose outer side is over the groups."""
+    return replace(term, args=(some(term.args[0]), *term.args[1:])) if isinstance(term, Call) else term
 
 
 def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> PlannedQuery:
@@ -110,6 +137,8 @@ def _assemble_parts(block: Block, joined: JoinedPlan, computed: list[Expr]) -> P
 
 def _check_rollup(block: Block, computed: list[Expr]) -> None:
     """Refuse WITH ROLLUP if its totals are over the rows of several keys, or HAVING must see the total of no rows."""
+    if block.above:
+        raise not_merged("a subquery beside WITH ROLLUP", block.tree, "write it in a query around this one")
     if _several(block) or block.after:
         raise not_merged("WITH ROLLUP over the rows of several keys", block.tree,
                              "ask for one key at a time, by `column = ?`")

@@ -15,13 +15,13 @@ from sqlglot import exp
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import MIX_OF_GROUP_FUNC_AND_FIELDS, WRONG_FIELD_WITH_GROUP
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr
 from noria.core.expressions.functions import call, conjunction, literal, with_each_argument
 from noria.plan.mir import Filter, Mir, Project
 from noria.sql.expressions.aggregates import any_value
 from noria.sql.expressions.leaves import AggCall, GroupingCall, OverCall, parts_of
 from noria.sql.query.relations.context import Context
-from noria.sql.query.relations.joins import JoinedPlan
+from noria.sql.query.relations.joins import EQUALITIES, JoinedPlan, JoinPair, left_joined
 from noria.sql.query.relations.scope import Scope
 from noria.sql.query.results.joined_groups import join_groupings, partial_groupings
 from noria.sql.text.refusals import not_merged
@@ -49,6 +49,19 @@ class GroupedPlan:
     def _column(self, at: int) -> Col:
         f = self.plan.fields[at]
         return Col(f.type, f.nullable, at)
+
+    def joined(self, unit: JoinedPlan, on: list[Expr]) -> GroupedPlan:
+        """LEFT JOIN a subquery that has at most one row for each group."""
+        pairs = [JoinPair(self.expr(t.args[0]), unit.expr(t.args[1]), t.op == "nseq") for t in on
+                 if isinstance(t, Call) and t.op in EQUALITIES]
+        if len(pairs) < len(on):
+            raise not_supported("a subquery beside aggregates that compares outer columns by more than equality",
+                                "GROUP BY the columns that it compares")
+        both = left_joined(JoinedPlan(self.plan, {}), unit, pairs or [JoinPair(literal(1), literal(1))])
+        fields = unit.plan.fields
+        found: dict[Expr, int] = {Col(fields[at].type, True, number): both.positions[number]
+                                  for number, at in unit.positions.items()}
+        return replace(self, plan=both.plan, places={**self.places, **found})
 
     def not_grouped(self, c: Col) -> SqlError:
         s = self.scope.sources[self.scope.source_of(c.index)]
@@ -98,16 +111,16 @@ def of_nothing(e: Expr, values: dict[int, Expr]) -> Expr:
 
 
 def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, groups: list[Expr], keys: list[Expr],
-          computed: list[Expr]) -> GroupedPlan:
+          computed: list[Expr], above: frozenset[int] = frozenset()) -> GroupedPlan:
     """Make the grouping that computes these expressions.  It groups by `keys` as well: the keys of a lookup, and the
-    columns of conditions after it."""
+    columns of conditions after it.  `above`: columns that are joined to it."""
     aggregates = list(dict.fromkeys(a for e in computed for a in _aggregates(e, groups)))
     by_value = [g for g in groups if not isinstance(g, Const)] or groups  # GROUP BY 1 over no rows: no group
     wanted = list(dict.fromkeys(by_value + keys))
     if tree.args.get("group") is not None:
         grouped_columns = {g.index for g in wanted if isinstance(g, Col)}
         free = [c for e in computed for c in _free_columns(e, set(wanted))
-                if c.index in scope.determined(grouped_columns)]
+                if c.index in scope.determined(grouped_columns) - above]
         wanted = list(dict.fromkeys([*wanted, *free]))
     inputs = list(dict.fromkeys(joined.expr(e) for e in [*wanted, *(x for a in aggregates for x in a.arguments)]))
     plan, column = _input_columns(joined.plan, inputs)
@@ -119,12 +132,13 @@ def group(context: Context, tree: exp.Select, scope: Scope, joined: JoinedPlan, 
                        tree.args.get("group") is not None)
 
 
-def with_any_values(scope: Scope, groups: Sequence[Expr], e: Expr) -> Expr:
-    """The expression with MIN, as ANY_VALUE is computed, of each column that is not determined by the groups.
+def with_any_values(scope: Scope, groups: Sequence[Expr], above: frozenset[int], e: Expr) -> Expr:
+    """The expression with MIN, as ANY_VALUE is computed, of each column that is not determined by the groups.  Columns
+    `above` are joined to the groups.
 
     b + 1 by a   →   min(b) + 1 by a
     """
-    determined = scope.determined({g.index for g in groups if isinstance(g, Col)})
+    determined = scope.determined({g.index for g in groups if isinstance(g, Col)}) | above
 
     def some(e: Expr) -> Expr:
         if e in groups or isinstance(e, AggCall | GroupingCall):
