@@ -14,7 +14,7 @@ import noria
 from noria.client import Database
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import Inspect
-from noria.runtime.cluster import copying, exclusive
+from noria.runtime.cluster import exclusive
 
 MANY = 100
 ALTER = "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b, a)"
@@ -23,7 +23,7 @@ Meanwhile = Callable[[Any], Awaitable[None]]
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(copying, "COPIED_ROWS", 7)
+    monkeypatch.setattr(exclusive, "COPIED_ROWS", 7)
     return tmp_path / "data"
 
 
