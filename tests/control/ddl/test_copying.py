@@ -54,11 +54,11 @@ def check(db: Database, more: tuple[tuple[int, int, int], ...] = ()) -> None:
 
 def during(db: Database, monkeypatch: pytest.MonkeyPatch, *meanwhile: Meanwhile) -> None:
     """What happens once the rows are copied, each at one try."""
-    left = list(meanwhile)
+    left, copy_rows = list(meanwhile), exclusive.copy_rows
     transport: Any = db.transport
 
     async def copied(*args: Any) -> None:
-        await copying.copy_rows(*args)
+        await copy_rows(*args)
         if left:
             await left.pop(0)(transport.sessions)
 
