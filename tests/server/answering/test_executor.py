@@ -349,7 +349,7 @@ def test_what_is_under_way_ends_with_the_database(db: Database) -> None:
 
 
 def test_what_no_view_can_answer_says_so(figure2: Database) -> None:
-    refused(figure2, "SELECT author, COUNT(*) FROM stories WHERE id IN (1, 2) GROUP BY author WITH ROLLUP", 1235)
+    refused(figure2, "SELECT SUM(id) OVER (ORDER BY id RANGE 1 PRECEDING) FROM stories", 1235, "ROWS")
 
 
 def test_an_adhoc_select_never_makes_large_full_state(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:
