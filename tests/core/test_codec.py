@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from noria.core import codec, columns_codec
 from noria.core.codec import Codec, Malformed
 from noria.core.errors import PlaceholderViewError, SqlError
+from noria.core.expressions.functions import HexLiteral, literal
 from noria.core.types import INT, TEXT, Column, Kind, TableDef
+from noria.runtime.transport.packet_codec import PACKETS
 
 
 @dataclass(frozen=True)
@@ -264,3 +266,8 @@ def test_classes_of_others_are_no_part_of_messages() -> None:
 
     made = Codec(TableDef, SqlError)
     assert not {Foreign, Column} & set(made._layouts)
+
+
+def test_a_hexadecimal_literal_is_sent_as_bytes() -> None:
+    for value in (literal(HexLiteral(b"A")), (HexLiteral(b"A"), 1), ((HexLiteral(b"A"),),)):
+        assert PACKETS.decode(PACKETS.encode(value)) == value

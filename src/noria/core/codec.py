@@ -375,7 +375,7 @@ _OF_SUBCLASSES: dict[type, Write] = {
     columns_codec.ARRAYS: _columns, np.generic: lambda v, out: _written(v.item(), out),
     PurePath: lambda v, out: Ext(PATH, str(v).encode()),
     Exception: _exception, dict: _dict, list: _collection, float: lambda v, out: float(v), int: _integer,
-    str: _text}
+    str: _text, bytes: lambda v, out: bytes(v)}
 
 
 # ---------------------------------------------------------------- decoding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,19 @@ def test_a_change_that_loses_its_worker_is_applied_once(tmp_path: Path, table: s
             await within(link.change(insert(3)))
             expected = [[1], [3]] if table == "die" else [[1], [2], [3]]
             assert [c["values"] for c in commits(nursery.config.shard_dir)] == expected
+
+    run(test)
+
+
+def test_a_change_that_cannot_be_encoded_delays_no_other(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with linked(tmp_path) as (link, _):
+            good = insert(1)
+            bad = replace(good, statements=(good.statements[0]._replace(rows=((object(),),)),))
+            refused, accepted = link.submit(bad), link.submit(insert(2))
+            results = [r for reply in await within(asyncio.gather(refused, accepted)) for r in reply.results]
+            assert results[0].error is not None and "cannot be sent" in results[0].error.message
+            assert (await within(link.change(insert(3)))).results[0].last_insert_id == 3
 
     run(test)
 

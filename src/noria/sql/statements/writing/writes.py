@@ -161,7 +161,7 @@ def _row(node: exp.Expr, table: TableDef, columns: tuple[int, ...], number: int)
     values = tuple(map(_value, items))
     if any(isinstance(v, HexLiteral) for v in values):
         numbers = [table.columns[c].type.is_number for c in columns]
-        return tuple(int(v) if isinstance(v, HexLiteral) and number else v
+        return tuple((int(v) if number else bytes(v)) if isinstance(v, HexLiteral) else v
                      for v, number in zip(values, numbers, strict=True))
     return values
 
