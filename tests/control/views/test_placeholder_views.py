@@ -39,7 +39,7 @@ def test_a_view_without_from_has_one_row(tmp_path: Path) -> None:
         for text, code in (("SELECT two FROM k", 1054), ("CREATE VIEW K AS SELECT 2 AS b", 1050),
                            ("CREATE TABLE k (id INT PRIMARY KEY)", 1050), ("CREATE VIEW x AS SELECT NOW() AS n", 1235),
                            ("CREATE VIEW x AS SELECT DATABASE() AS n", 1235), ("CREATE VIEW x AS SELECT 1 AS a, 2 AS A",
-                            1060), ("CREATE FEED x AS SELECT * FROM k", 1356), ("CREATE FEED x AS SELECT 1 AS b", 1235),
+                            1060), ("CREATE FEED x AS SELECT * FROM k", 1356),
                            ("CREATE VIEW x AS SELECT ? AS a", 1235)):
             with pytest.raises(SqlError) as e:
                 db.sql(text)
