@@ -24,6 +24,15 @@ READS = ("SELECT author, COUNT(*) AS n, MIN(title) AS t FROM posts GROUP BY auth
 VIEWS = tuple(f"CREATE VIEW {name} AS {text}" for name, text in zip(("counted", "top"), READS, strict=True))
 
 
+async def fill(db: Several) -> None:
+    await db.sql("CREATE TABLE posts (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(40))")
+    for start in range(0, ROWS, 3_000):
+        await db.sql("INSERT INTO posts VALUES " + ", ".join(
+            f"({i}, {i % 700}, 'Title {i % 77}')" for i in range(start, start + 3_000)))
+    for view in VIEWS:
+        await db.sql(view)
+
+
 async def answers(db: Several) -> list[Any]:
     return [await db.sql("SELECT * FROM counted"), await db.sql("SELECT * FROM top")]
 
@@ -42,12 +51,7 @@ def test_all_workers_restore_their_states_after_a_kill(tmp_path: Path, capfd: py
         db = Several(tmp_path, WORKERS)
         await db.start()
         try:
-            await db.sql("CREATE TABLE posts (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(40))")
-            for start in range(0, ROWS, 3_000):
-                await db.sql("INSERT INTO posts VALUES " + ", ".join(
-                    f"({i}, {i % 700}, 'Title {i % 77}')" for i in range(start, start + 3_000)))
-            for view in VIEWS:
-                await db.sql(view)
+            await fill(db)
             assert await answers(db) == await expected(db)
             while not all((tmp_path / "data" / f"worker-{w}" / state_file.FILE).exists() for w in range(WORKERS)):
                 await asyncio.sleep(0.05)  # the first checkpoint is due
@@ -108,12 +112,7 @@ def test_kills_of_any_workers_while_states_are_saved(tmp_path: Path, number: int
         db = Several(tmp_path, WORKERS)
         await db.start()
         try:
-            await db.sql("CREATE TABLE posts (id INT PRIMARY KEY, author INT NOT NULL, title VARCHAR(40))")
-            for start in range(0, ROWS, 3_000):
-                await db.sql("INSERT INTO posts VALUES " + ", ".join(
-                    f"({i}, {i % 700}, 'Title {i % 77}')" for i in range(start, start + 3_000)))
-            for view in VIEWS:
-                await db.sql(view)
+            await fill(db)
             assert await answers(db) == await expected(db)  # the first read makes the states
             for life in range(8):
                 stop, saved = asyncio.Event(), asyncio.Event()

@@ -33,17 +33,14 @@ MORE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noria.dataflow.worker.saving.least_rows", lambda builds: FEW)
-
-
 class Db:
     """The tables of `runtime/restarts.py` on three workers in this process."""
 
     def __init__(self, path: Path):
         self.path = path
         self.transport = EmbeddedTransport(path, workers=WORKERS)
+        for link in self.link.links:
+            link.hosted.engine.builds.at_once_rows = FEW
 
     def sql(self, text: str) -> Counter[Any]:
         rows = self.transport.sql(text, []).rows
@@ -280,6 +277,12 @@ def test_states_that_one_worker_cannot_write_are_kept_by_none(db: Db, monkeypatc
     names = [f.name for w in range(WORKERS) for f in db.file(w).parent.iterdir()]
     assert not [name for name in names if name.startswith(state_file.FILE)]
     db.save()
+
+
+def test_nothing_is_begun_if_the_states_are_too_large(db: Db, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noria.dataflow.worker.saving.SAVED_BYTES", 1_000)
+    assert not db.transport.run(db.link.checkpoints.save_if_due(at_end=True))
+    assert not any(db.file(w).exists() for w in range(WORKERS))
 
 
 def test_nothing_is_kept_when_no_view_is_left(db: Db) -> None:

@@ -37,11 +37,21 @@ def test_numbers_are_stored(db: Any) -> None:
     ("0x41 = 65", 1), ("0x41 = 'A'", 1), ("0x41 = s", 1), ("0x4142 = b", 1), ("0x43 = i", 1), ("i IN (0x43, 3)", 1),
     ("i BETWEEN 0x42 AND 0x44", 1), ("CONCAT(0x41, 'b')", b"Ab"), ("LENGTH(0x4142)", 2), ("ROUND(0x43)", 67),
     ("MOD(0x43, 5)", 2), ("CAST(0x41 AS UNSIGNED)", 65), ("CAST(0x41 AS CHAR)", "A"), ("SUBSTRING('abc', 0x02)", "bc"),
-    ("_binary 0x41 + 0", 0), ("0xFFFFFFFFFF + 1", 2**40), ("HEX(0x41)", "41"), ("IF(1, 0x41, 5)", b"A"),
+    ("_binary 0x41 + 0", 0), ("0xFFFFFFFFFF + 1", 2**40), ("HEX(0x41)", "41"),
+    (f"0x{'FF' * 3_000}{'00' * 7}43 + 0", 67), (f"i = 0x{'FF' * 3_000}{'00' * 7}43", 1), ("IF(1, 0x41, 5)", b"A"),
     ("y = 2", 1), ("y = '02'", 1), ("y = 2002", 1), ("y <> 2", 0), ("y IN (2, 99)", 1), ("y BETWEEN 1 AND 3", 1),
     ("y + 0 = 2", 0), ("y = 102", 0)])
 def test_expressions(db: Any, expression: str, value: Any) -> None:
     assert values(db, f"SELECT {expression} FROM t WHERE id = 1") == [value]
+
+
+def test_long_texts_of_many_rows(db: Any) -> None:
+    rows = ", ".join(f"({n}, 0x4{n % 10}, {'NULL' if n % 3 == 0 else hex(64 + n % 10)}, _binary'5')"
+                     for n in range(1_000, 1_100))
+    db.sql(f"INSERT INTO t (id, i, b, x) VALUES {rows}")
+    assert values(db, "SELECT i, b, x FROM t WHERE id IN (1000, 1002) ORDER BY id") == [
+        (64, b"@", 5), (66, None, 5)]
+    db.sql("DELETE FROM t WHERE id >= 1000")
 
 
 def test_sums(db: Any) -> None:

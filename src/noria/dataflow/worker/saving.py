@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from noria.core.batch import Batch, Codes
 from noria.core.codec import encoded
-from noria.dataflow.backfill.backfills import Backfills
+from noria.core.limits import SAVED_BYTES
 from noria.dataflow.engine import renewal
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.engine.runtime import SavedState
@@ -63,14 +63,10 @@ def worth_saving(engine: Engine, plan: Any) -> Iterator[Named]:
 
 
 def _slow_to_build(engine: Engine) -> Iterator[Node]:
+    """The states over more rows than are built at once."""
     for n in _of_named_views(engine):
-        if _can_be_saved(engine, n) and sum(m.op.size(engine, m) for m in nearest(n)) > least_rows(engine.builds):
+        if _can_be_saved(engine, n) and sum(m.op.size(engine, m) for m in nearest(n)) > engine.builds.at_once_rows:
             yield n
-
-
-def least_rows(builds: Backfills) -> int:
-    """A state over at most so many rows is built at once, so it is not saved."""
-    return builds.at_once_rows
 
 
 def _with_ancestors(engine: Engine, worth: set[Node], names: Mapping[int, str]) -> Iterator[Named]:
@@ -101,6 +97,9 @@ class CheckpointFiles(Protocol):
 
     cut: str
 
+    @property
+    def is_writing(self) -> bool: ...
+
     def status(self, names: Collection[str]) -> dict[str, Any]: ...
 
     def save(self, cut: str, states: Callable[[], Iterable[Named]], names: Collection[str], at_end: bool) -> bool: ...
@@ -126,13 +125,14 @@ class CutStates:
         engine.texts_reserved = bool(files.cut)
 
     def status(self) -> dict[str, Any]:
-        """`names`: the states that are slow to build here. `can`: whether states can be saved now. The rest: see
-        `CutCheckpoints.status`."""
+        """`names`: the states that are slow to build here, unless some are being written. `can`: whether states can be
+        saved now. The rest: see `CutCheckpoints.status`."""
         engine = self._engine
-        worth = list(_slow_to_build(engine))
+        worth = [] if self.files.is_writing else list(_slow_to_build(engine))
         known = names_of(engine, self._plan(), {}) if worth else {}
         names = {known[n.id] for n in worth}
-        return {"names": sorted(names), "can": self._can_save(), **self.files.status(names)}
+        fits = sum(n.stored.memory() for n in worth) < SAVED_BYTES
+        return {"names": sorted(names), "can": fits and self._can_save(), **self.files.status(names)}
 
     def _can_save(self) -> bool:
         """Whether each state is complete."""

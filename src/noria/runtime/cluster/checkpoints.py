@@ -58,8 +58,9 @@ class ClusterCheckpoints:
             try:
                 if await self.save_if_due():
                     wait_s = max(CHECKPOINT_S, CHECKPOINT_REST * (self._clock() - began))
-            except (WorkerUnavailable, SqlError, OSError) as e:
-                log.info("the states of %d workers were not saved: %s", len(self._links), e)
+            except Exception as e:  # a lost worker, a defect: the workers serve without
+                wait_s = CHECKPOINT_S
+                log.info("the states of %d workers were not saved: %r", len(self._links), e)
 
     async def finish(self) -> None:
         """Make no more checkpoints; save now what is not saved."""
@@ -85,7 +86,7 @@ class ClusterCheckpoints:
             if await self._saved(cut, names, at_end) and names:
                 kept = await self._written(cut)
         finally:
-            with suppress(WorkerUnavailable):
+            with suppress(WorkerUnavailable, SqlError):
                 await self._ask(lambda: KeepStates(0, cut, kept))
         return True
 

@@ -75,6 +75,11 @@ class CutCheckpoints:
             self._note(f"the delta log is not removed: {e!r}")
 
     # ---------------------------------------------------------------- saving
+    @property
+    def is_writing(self) -> bool:
+        """Whether states are being written, or are written and not kept yet."""
+        return self._begun is not None
+
     def status(self, names: Collection[str]) -> dict[str, Any]:
         """`due`: whether a state of these names is not saved, or the delta log has a gap or is too long. `empty`: there
         is neither a checkpoint nor a log. `written`: the cut of the file that is complete, and not kept yet.

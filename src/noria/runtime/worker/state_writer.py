@@ -88,8 +88,10 @@ class StateWriter:
         states, disk = list(some), os.statvfs(self._directory)
         most = min(SAVED_BYTES, disk.f_bavail * disk.f_frsize // 2)
         strings = self._symbols.saved()
-        written = 0
-        if states and sum(s.nbytes for s in strings) < most:
+        written, nbytes = 0, sum(s.nbytes for s in strings)
+        if cut:
+            nbytes += sum(size for _, size, _ in states)
+        if states and nbytes < most:
             written = state_file.save(self._directory, position, strings, states,
                                       lambda nbytes: nbytes < most and in_time(), file, cut)
         if cut and written < len(states):

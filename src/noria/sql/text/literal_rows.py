@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from noria.core.errors import wrong_value_count
+from noria.core.expressions.functions import HexLiteral
 from noria.core.statements import DEFAULT, Insert
 from noria.sql.commands import PlannedStatement
 from noria.sql.text.shape import literal_of
@@ -25,6 +26,7 @@ _FIRST = re.compile(r"\s*\(")
 _VALUE = re.compile(rf"\s*{_LITERAL}\s*([,)])", re.IGNORECASE | re.DOTALL)
 _COMMA = re.compile(r"\s*,")
 _WORDS = {"NULL": None, "TRUE": True, "FALSE": False, "DEFAULT": DEFAULT}
+_HEX = re.compile("0x|x'", re.IGNORECASE)
 SHORTEST = 400  # characters: below, the parser is fast enough and its errors say more
 
 
@@ -47,12 +49,18 @@ def insert(text: str, prepare: Callable[[str], PlannedStatement]) -> Insert | No
     if rest and ("?" in rest or not rest.upper().startswith("ON DUPLICATE")):
         return None
     width = len(rows[0])
-    command = prepare(f"{head[0]} ({', '.join('?' * width)}) {rest}").command
+    hexadecimal = {at for row in rows for at, v in enumerate(row) if type(v) is HexLiteral} if _HEX.search(text) else ()
+    marks = ("0x00" if at in hexadecimal else "?" for at in range(width))
+    command = prepare(f"{head[0]} ({', '.join(marks)}) {rest}").command
     if not isinstance(command, Insert):
         return None
     for number, row in enumerate(rows, 1):
         if len(row) != width:
             raise wrong_value_count(number)
+    if hexadecimal:  # 0x00 has become a number where the column is one
+        numbers = [type(v) is int and at in hexadecimal for at, v in enumerate(command.rows[0])]
+        rows = [tuple([(int(v) if number else bytes(v)) if type(v) is HexLiteral else v
+                       for v, number in zip(row, numbers, strict=True)]) for row in rows]
     return Insert(command.table, command.columns, tuple(rows), command.on_duplicate, command.assignments)
 
 
@@ -109,5 +117,5 @@ def _value(token: str) -> Any:
         return word
     first = token[0]
     if first in "xX" or (first == "0" and token[1:2] in "xX"):
-        return bytes.fromhex(token[2:].rstrip("'"))
+        return HexLiteral(bytes.fromhex(token[2:].rstrip("'")))
     return literal_of(token) if first != "_" else literal_of(token[token.index("'"):]).encode()

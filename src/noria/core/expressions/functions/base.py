@@ -184,10 +184,11 @@ def _double(value: int | Decimal) -> float:
 
 
 class HexLiteral(bytes):
-    """The value of a literal such as 0x41, X'41' or b'1000001': bytes, but an integer where a number is expected."""
+    """The value of a literal such as 0x41, X'41' or b'1000001': bytes, but an integer where a number is expected:
+    that of its last 64 bits, as in MySQL."""
 
     def __int__(self) -> int:
-        return int.from_bytes(self, "big")
+        return int.from_bytes(self[-8:], "big")
 
 
 def literal(value: Any) -> Const:
