@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from noria.kernels.place import locked
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
 
 REPORT_S = 2.0
@@ -86,6 +87,8 @@ def make(report: Callable[[float], None] = lambda seconds: None) -> bool:
     with locked(directory, f"{_name()}.lock", wait=False) as mine:
         if not mine or found():
             return False
+        for left in directory.glob(f"{_name()}.[0-9]*"):  # of attempts whose process was killed
+            left.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix="noria-archive-") as scratch:
             beside = directory / f"{_name()}.{os.getpid()}"
             try:
@@ -121,6 +124,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
 
 def _train(archive: str, scratch: str) -> None:
     """Run a worker's task and a batch job, so that the JVM loads their classes and archives them on exit."""
+    end_with_parent()  # its JVM reads the end of its input then, and exits
     settings = SparkSettings(workers=1, scratch_dir=Path(scratch) / "spark").hosting()
     session = build_session(settings, f'{_QUIET} "-XX:ArchiveClassesAtExit={archive}"')
     context = session.sparkContext
