@@ -25,7 +25,21 @@ from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
 from noria.sql.expressions.clock import Moment
-from noria.sql.text.databases import Database
+from noria.sql.session_commands import AlterDatabase as AlterDatabase
+from noria.sql.session_commands import Assignment as Assignment
+from noria.sql.session_commands import CreateDatabase as CreateDatabase
+from noria.sql.session_commands import DeallocatePrepared as DeallocatePrepared
+from noria.sql.session_commands import DropDatabase as DropDatabase
+from noria.sql.session_commands import ExecutePrepared as ExecutePrepared
+from noria.sql.session_commands import FlushHosts as FlushHosts
+from noria.sql.session_commands import Kill as Kill
+from noria.sql.session_commands import LockTables as LockTables
+from noria.sql.session_commands import NoOp as NoOp
+from noria.sql.session_commands import PrepareText as PrepareText
+from noria.sql.session_commands import SetVariable as SetVariable
+from noria.sql.session_commands import Show as Show
+from noria.sql.session_commands import Transaction as Transaction
+from noria.sql.session_commands import Use as Use
 
 
 @dataclass(frozen=True)
@@ -174,6 +188,18 @@ class LockingSelect:
 
 
 @dataclass(frozen=True)
+class CountedSelect:
+    """SELECT SQL_CALC_FOUND_ROWS.  `count`: selects the number of rows that `select` would have without LIMIT."""
+
+    select: Select
+    count: Select
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.select.fields
+
+
+@dataclass(frozen=True)
 class CreateTableAs:
     """CREATE TABLE … AS SELECT: the table, and the INSERT of the SELECT's rows into it."""
 
@@ -312,128 +338,9 @@ class Explain:
     text: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
-class Show:
-    """SHOW and DESCRIBE.  `what`: in lower case with single spaces, without FULL, GLOBAL and SESSION ("tables",
-    "columns", "create table", "variables", "warnings", …).  `target`: the named table, view or database."""
-
-    what: str
-    target: str = ""
-    like: str | None = None
-    full: bool = False
-    scope: str = ""
-    where: str = ""  # the condition of WHERE as written, over the answer's columns
-    limit: tuple[int, int] | None = None  # OFFSET and LIMIT, of warnings and errors
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One assignment of SET.  `scope`: "session", "global", "user" (@x), or "" if not written.  `name`: in lower case.
-    `value`: a Python value, or an `OutputColumn` that reads another variable."""
-
-    scope: str
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class SetVariable:
-    """SET.  SET NAMES is an assignment to `names`; SET [SESSION] TRANSACTION is one to `transaction`."""
-
-    assignments: tuple[Assignment, ...]
-
-
-@dataclass(frozen=True)
-class PrepareText:
-    """PREPARE name FROM a text, or FROM @variable."""
-
-    name: str
-    text: str | None
-    variable: str = ""
-
-
-@dataclass(frozen=True)
-class ExecutePrepared:
-    """EXECUTE name USING variables."""
-
-    name: str
-    variables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DeallocatePrepared:
-    name: str
-
-
-@dataclass(frozen=True)
-class Use:
-    database: str
-
-
-@dataclass(frozen=True)
-class CreateDatabase:
-    database: Database
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True)
-class AlterDatabase:
-    """ALTER DATABASE: the database with its new options."""
-
-    database: Database
-
-
-@dataclass(frozen=True)
-class DropDatabase:
-    name: str
-    if_exists: bool = False
-    foreign_key_checks: bool = field(default=True, repr=False)
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """BEGIN, COMMIT, ROLLBACK, and the statements about savepoints.  `name`: of the savepoint."""
-
-    what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
-    name: str = ""
-    read_only: bool | None = None  # None: as SET TRANSACTION or the session says
-    chain: bool = False  # COMMIT AND CHAIN: the next transaction begins at once
-    release: bool = False  # COMMIT RELEASE: the connection ends
-    snapshot: bool = False  # WITH CONSISTENT SNAPSHOT: the snapshot is of this moment
-
-
-@dataclass(frozen=True)
-class Kill:
-    """KILL [CONNECTION | QUERY] number."""
-
-    number: int
-    connection: bool
-
-
-@dataclass(frozen=True)
-class FlushHosts:
-    """FLUSH HOSTS: addresses that were blocked after broken connections may connect again."""
-
-
-@dataclass(frozen=True)
-class NoOp:
-    """A statement without effect: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment.  `what`: its word.  `tables`: those
-    that it names."""
-
-    what: str
-    tables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LockTables:
-    """LOCK TABLES, with (table, whether for WRITE); UNLOCK TABLES if `tables` is empty."""
-
-    tables: tuple[tuple[str, bool], ...] = ()
-
-
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
-           | DropView | Select | LockingSelect | SessionDependent | SelectItems | Do | Information | Explain | Show
-           | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
+           | DropView | Select | CountedSelect | LockingSelect | SessionDependent | SelectItems | Do | Information
+           | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite | CreateTableAs)
 
@@ -467,7 +374,7 @@ class PlannedStatement:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | LockingSelect | SessionDependent | Information):
+        if isinstance(self.command, Select | CountedSelect | LockingSelect | SessionDependent | Information):
             return self.command.fields
         if isinstance(self.command, SelectItems):
             return tuple(i.field for i in self.command.items)

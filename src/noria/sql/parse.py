@@ -18,6 +18,7 @@ from noria.core.errors import PlaceholderViewError, SqlError, not_supported, par
 from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
     Command,
+    CountedSelect,
     CreatePlaceholderView,
     CreateView,
     Do,
@@ -32,6 +33,7 @@ from noria.sql.commands import (
 )
 from noria.sql.expressions import clock
 from noria.sql.expressions.clock import SOME_MOMENT, Moment
+from noria.sql.query import found_rows
 from noria.sql.query.locking import locking
 from noria.sql.query.plan_select import select_of
 from noria.sql.query.relations.context import Catalog
@@ -47,6 +49,7 @@ from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
+from noria.sql.text.refusals import refuse
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 
@@ -149,7 +152,9 @@ def _do(command: Command) -> Command:
 
 
 def _unlocked(command: Command) -> Command:
-    """The SELECT without its locks, which do not change how it is answered."""
+    """The SELECT without its locks and its count, which do not change how it is answered."""
+    if isinstance(command, CountedSelect):
+        return command.select
     if not isinstance(command, LockingSelect):
         return command
     return command.grouped or command.select
@@ -273,6 +278,8 @@ def _of_session(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    if isinstance(tree, exp.Select) and found_rows.counts(tree):
+        return _counted(statement, tree, catalog)
     if isinstance(tree, exp.Select) and tree.args.get("locks"):
         return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and from_nothing(tree):
@@ -294,6 +301,14 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
     if not statement.parameters:
         return _fixed(select)
     return select, partial(bound_select, select)
+
+
+def _counted(statement: Statement, tree: exp.Select, catalog: Catalog) -> tuple[Command, Binder]:
+    """SELECT SQL_CALC_FOUND_ROWS."""
+    if tree.args.get("locks"):
+        raise refuse("SQL_CALC_FOUND_ROWS with FOR UPDATE or FOR SHARE", tree, "leave one of them out")
+    return found_rows.counted(tree, lambda bare: _select(statement, bare, catalog), lambda count, parameters: _select(
+        replace(statement, parameters=parameters), count, catalog))
 
 
 def _bound(select: Select, values: Sequence[Any]) -> Select:

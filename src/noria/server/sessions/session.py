@@ -106,6 +106,7 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
+        self.found_rows = 0  # of the last SELECT; a front sets it if it answers FOUND_ROWS() after a kept reply
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: SessionWrites = {}  # its writes whose effects some worker may lack
@@ -245,6 +246,7 @@ class Session:
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
+                    self.found_rows = len(answer.rows)
                     self.transaction.note_answer(compiled)
                     return answer
                 if self.transaction.unchecked:
@@ -285,6 +287,7 @@ class Session:
         found = None if tick is None else self.transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
+            self.found_rows = len(found.rows)
             self.transaction.note_answer(compiled)
         return found
 
@@ -357,6 +360,8 @@ class Session:
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
         outcome = await self._outcome(self._now(command) if isinstance(command, sql.SessionDependent) else command)
+        if isinstance(outcome, ResultSet) and not isinstance(command, sql.CountedSelect):
+            self.found_rows = len(outcome.rows)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
             self.warnings = () if isinstance(outcome, Encoded | Streamed | FailedStatement) else outcome.warnings
         return outcome
@@ -364,6 +369,8 @@ class Session:
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
             return await session_reads.limited(self, session_reads.select(self, command))
+        if isinstance(command, sql.CountedSelect):
+            return await session_reads.limited(self, session_reads.select_counted(self, command))
         if isinstance(command, sql.LockingSelect):
             return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):

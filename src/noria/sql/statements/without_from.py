@@ -27,7 +27,7 @@ from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.plan_select import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.limit_offset import count_of
-from noria.sql.query.select import column_name
+from noria.sql.query.select import check_modifiers, column_name
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, check_parts, is_row_subquery, is_subquery, quantifier
 from noria.sql.text.trees import children
@@ -60,7 +60,9 @@ def _aggregates(node: exp.Expr) -> bool:
 
 def select_items(context: Context, tree: exp.Select, plan: Planner | None = None) -> SelectItems:
     """Translate a SELECT without FROM to its items.  plan: plans a subquery; None: there are none."""
-    check_parts(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
+    check_parts(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint",
+                                  "operation_modifiers"}), "SELECT without FROM")
+    check_modifiers(tree)
     where, limit = tree.args.get("where"), tree.args.get("limit")
     if tree.args.get("offset") is not None:
         raise refuse("OFFSET in a SELECT without FROM", tree, "leave it out")

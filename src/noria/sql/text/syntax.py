@@ -29,6 +29,7 @@ from noria.sql.text.constraints import ConstraintParser
 from noria.sql.text.row_comparisons import expanded
 from noria.sql.text.table_values import with_selects
 from noria.sql.text.token_rewrites import (
+    distinct_first,
     insert_for_replace,
     plain_types,
     view_for_feed,
@@ -210,7 +211,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     _check_joins(tokens)
     tokens, feed = view_for_feed(without_index_type(plain_types(without_view_options(tokens, text))))
     tokens, internal = without_internal(without_priority(tokens))
-    tokens, replace = insert_for_replace(tokens)
+    tokens, replace = insert_for_replace(distinct_first(tokens))
     try:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:

@@ -33,6 +33,24 @@ def _bare(tokens: Sequence[Token], at: int) -> str:
     return tokens[at].text.upper()
 
 
+_MODIFIERS = ("SQL_CALC_FOUND_ROWS", "SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT",
+              "SQL_BIG_RESULT", "HIGH_PRIORITY", "STRAIGHT_JOIN")
+
+
+def distinct_first(tokens: list[Token]) -> list[Token]:
+    """SELECT SQL_CALC_FOUND_ROWS DISTINCT   →   SELECT DISTINCT SQL_CALC_FOUND_ROWS"""
+    out = tokens
+    for at, token in enumerate(tokens):
+        if token.token_type is not TokenType.SELECT or _bare(tokens, at + 1) not in _MODIFIERS:
+            continue
+        end = at + 1
+        while _bare(tokens, end) in _MODIFIERS:
+            end += 1
+        if end < len(tokens) and tokens[end].token_type is TokenType.DISTINCT:
+            out = [*out[: at + 1], out[end], *out[at + 1 : end], *out[end + 1 :]]
+    return out
+
+
 def without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:
     """CREATE [OR REPLACE] INTERNAL VIEW   →   CREATE [OR REPLACE] VIEW, and whether INTERNAL was there."""
     words = [t.text.upper() for t in tokens[:5]]
