@@ -129,7 +129,8 @@ class Select:
     `view` answers it by `lookups`, one for each column of view.key.  If no view can, it is None, and Spark runs
     `batch`.  `limit` and `offset`: parameters that replace the view's own.  `instead`: plans the same SELECT with its
     literal ranges as conditions of the view; raises SqlError if that view cannot be maintained.  `columns`: the
-    fields of its result with their origins; empty: the view's.
+    fields of its result with their origins; empty: the view's.  `once`: no other execution is equal (`RAND()`), so
+    no view is made for it.
     """
 
     view: ViewDef | None
@@ -139,6 +140,7 @@ class Select:
     offset: Parameter | None = None
     instead: Callable[[], Select] | None = field(default=None, compare=False)
     columns: tuple[Field, ...] = ()
+    once: bool = False
 
     @property
     def parameters(self) -> set[int]:
@@ -392,7 +394,7 @@ def bound_select(select: Select, values: Sequence[Any]) -> Select:
         view = replace(view, limit=_count(values[select.limit.ordinal]))
     if select.offset is not None:
         view = replace(view, offset=_count(values[select.offset.ordinal]))
-    return Select(view, lookups, select.batch, columns=select.columns)
+    return Select(view, lookups, select.batch, columns=select.columns, once=select.once)
 
 
 def _count(value: Any) -> int:

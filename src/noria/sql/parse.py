@@ -27,11 +27,12 @@ from noria.sql.commands import (
     NoOp,
     PlannedStatement,
     Select,
+    SelectedWrite,
     SelectItems,
     SessionDependent,
     bound_select,
 )
-from noria.sql.expressions import clock
+from noria.sql.expressions import chance, clock
 from noria.sql.expressions.clock import SOME_MOMENT, Moment
 from noria.sql.query import found_rows
 from noria.sql.query.locking import locking
@@ -190,7 +191,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
         return (_of_session if _reads_session(statement) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
         selected = selected_writes.needs_select(tree)
-        if clock.reads_session(statement.nodes) or (selected and clock.reads_clock(statement.nodes)):
+        nodes = statement.nodes
+        if clock.reads_session(nodes) or chance.reads_chance(nodes) or (selected and clock.reads_clock(nodes)):
             return _of_session(statement, tree, catalog)
         return _writing(statement, tree, catalog)
     if isinstance(tree, exp.TruncateTable):
@@ -244,7 +246,7 @@ def _writing(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Co
 
 def _reads_session(statement: Statement) -> bool:
     """Whether each execution plans the SELECT anew, with values of its session."""
-    if clock.reads_clock(statement.nodes):
+    if clock.reads_clock(statement.nodes) or chance.reads_chance(statement.nodes):
         return True
     return clock.reads_session(statement.nodes) and not _is_items(statement, statement.tree.unnest())
 
@@ -259,22 +261,36 @@ def _of_session(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple
     """The command of a statement that reads the clock or its session: each execution plans it with their values."""
     plan = _select if isinstance(tree, _SELECTS) else _writing
     session = not _is_items(statement, tree)
+    once = chance.reads_chance(statement.nodes)
 
     def planned(moment: Moment) -> tuple[Command, Binder, list[Any]]:
         now, more = clock.at(tree, statement.parameters, moment, session)
+        chance.seeded(now, lambda: float(moment.value("function", "RAND", "") or 0))
         command, binder = plan(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
         return command, binder, more
 
     def bound(values: Sequence[Any]) -> Command:
         def at(moment: Moment) -> Command:
             _, binder, more = planned(moment)
-            return binder([*values, *more])
+            command = binder([*values, *more])
+            return _once(command) if once else command
 
         return SessionDependent(at, fields)
 
     first = planned(SOME_MOMENT)[0]
     fields = PlannedStatement(first, 0, lambda values: first).fields
     return bound([None] * statement.parameters), bound
+
+
+def _once(command: Command) -> Command:
+    """The command whose SELECTs no view answers, because no other execution has the same numbers of chance."""
+    if isinstance(command, Select):
+        return replace(command, once=True)
+    if isinstance(command, CountedSelect):
+        return replace(command, select=replace(command.select, once=True))
+    if isinstance(command, SelectedWrite) and isinstance(command.select, Select):
+        return replace(command, select=replace(command.select, once=True))
+    return command
 
 
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:

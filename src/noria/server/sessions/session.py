@@ -359,7 +359,8 @@ class Session:
 
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
-        outcome = await self._outcome(self._now(command) if isinstance(command, sql.SessionDependent) else command)
+        command = self._now(command) if isinstance(command, sql.SessionDependent) else command
+        outcome = await self._outcome(command)
         if isinstance(outcome, ResultSet) and not isinstance(command, sql.CountedSelect):
             self.found_rows = len(outcome.rows)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):

@@ -309,14 +309,17 @@ def _default(table: TableDef, at: int) -> Expr:
     return literal(c.default if c.has_default else None)
 
 
-def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.Placeholder], Expr], clause: str
-              ) -> Resolver:
-    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery)
+def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.Placeholder], Expr], clause: str,
+              table: TableDef | None = None) -> Resolver:
+    """table: of the row, which its key tells from others."""
+    key = () if table is None else table.primary_key or range(len(table.columns))
+    columns = [] if table is None else [Col(table.columns[at].type, table.columns[at].nullable, at) for at in key]
+    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery, identity=lambda of_group: columns)
 
 
 def resolver(table: TableDef, alias: str, values: Sequence[Any]) -> Resolver:
     """Translates expressions over a row of the table.  values: of the parameters."""
-    return _resolver(_columns_of(table, alias), _bound(values), "field list")
+    return _resolver(_columns_of(table, alias), _bound(values), "field list", table)
 
 
 def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
@@ -330,10 +333,10 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
     column = _columns_of(table, node.this.alias_or_name)
 
     def assignments(values: Sequence[Any]) -> Assignments:
-        return assignments_of(table, node.expressions, _resolver(column, _bound(values), "field list"), column)
+        return assignments_of(table, node.expressions, _resolver(column, _bound(values), "field list", table), column)
 
     def resolved(values: Sequence[Any]) -> tuple[Expr | None, ...]:
-        return *(e for _, e in assignments(values)), _where(node, column, values)
+        return *(e for _, e in assignments(values)), _where(node, column, values, table)
 
     made, targets = Templates(resolved), [at for at, _ in assignments(())]
 
@@ -349,7 +352,7 @@ def delete(node: exp.Delete, catalog: Catalog) -> Binder:
     table = table_of(catalog, node.this)
     column = _columns_of(table, node.this.alias_or_name)
 
-    made = Templates(lambda values: (_where(node, column, values),))
+    made = Templates(lambda values: (_where(node, column, values, table),))
 
     def bind(values: Sequence[Any]) -> Delete:
         (where,), timed = made(values)
@@ -381,8 +384,9 @@ def _columns_of(table: TableDef, alias: str) -> Callable[[str, str, str], Expr]:
     return column
 
 
-def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequence[Any]) -> Expr | None:
+def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequence[Any], table: TableDef
+           ) -> Expr | None:
     where = node.args.get("where")
     if where is None:
         return None
-    return canonical(call("and", _resolver(column, _bound(values), "where clause")(where.this)))
+    return canonical(call("and", _resolver(column, _bound(values), "where clause", table)(where.this)))
