@@ -9,7 +9,7 @@ emptied.  A new key may lack its parent, and its rows are not checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
 from noria.plan.after import bound, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import GivenRows
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
@@ -201,6 +202,40 @@ class CountedSelect:
         return self.select.fields
 
 
+Given = Mapping[str, GivenRows]
+"""The rows that a statement brings itself, by their names in lower case."""
+
+
+@dataclass(frozen=True)
+class RecursivePart:
+    """A recursive query of WITH.  `first` and `further`: plan the SELECTs before and after the UNION, beside the rows
+    that are known so far.  `columns`: their names, if they are written."""
+
+    name: str
+    columns: tuple[str, ...]
+    distinct: bool
+    first: Callable[[Given], tuple[Command, ...]]
+    further: Callable[[Given], tuple[Command, ...]]
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """A statement with WITH RECURSIVE.  `rest`: plans it when the rows of its recursive queries are known."""
+
+    parts: tuple[RecursivePart, ...]
+    rest: Callable[[Given], Command]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        given: dict[str, GivenRows] = {}
+        for number, part in enumerate(self.parts):
+            found = fields_of(part.first(given)[0])
+            names = part.columns or tuple(f.name for f in found)
+            given[part.name] = GivenRows(tuple(Field(n, f.type) for n, f in zip(names, found, strict=False)), -number,
+                                         ())
+        return fields_of(self.rest(given))
+
+
 @dataclass(frozen=True)
 class CreateTableAs:
     """CREATE TABLE … AS SELECT: the table, and the INSERT of the SELECT's rows into it."""
@@ -344,7 +379,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | DropView | Select | CountedSelect | LockingSelect | SessionDependent | SelectItems | Do | Information
            | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
-           | Insert | Update | Delete | SelectedWrite | CreateTableAs)
+           | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)
@@ -376,11 +411,14 @@ class PlannedStatement:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | CountedSelect | LockingSelect | SessionDependent | Information):
-            return self.command.fields
-        if isinstance(self.command, SelectItems):
-            return tuple(i.field for i in self.command.items)
-        return ()
+        return fields_of(self.command)
+
+
+def fields_of(command: Command) -> tuple[Field, ...]:
+    """The columns of the command's result; empty for a command without one."""
+    if isinstance(command, Select | CountedSelect | LockingSelect | SessionDependent | Information | Recursive):
+        return command.fields
+    return tuple(i.field for i in command.items) if isinstance(command, SelectItems) else ()
 
 
 def bound_select(select: Select, values: Sequence[Any]) -> Select:

@@ -23,6 +23,7 @@ from noria.sql.commands import (
     CreateView,
     Do,
     Explain,
+    Given,
     LockingSelect,
     NoOp,
     PlannedStatement,
@@ -34,10 +35,10 @@ from noria.sql.commands import (
 )
 from noria.sql.expressions import chance, clock
 from noria.sql.expressions.clock import SOME_MOMENT, Moment
-from noria.sql.query import found_rows
+from noria.sql.query import found_rows, recursive
 from noria.sql.query.locking import locking
 from noria.sql.query.plan_select import select_of
-from noria.sql.query.relations.context import Catalog
+from noria.sql.query.relations.context import Catalog, GivenCatalog
 from noria.sql.statements import (
     alterations,
     definitions,
@@ -53,6 +54,7 @@ from noria.sql.text.databases import STORED, Names
 from noria.sql.text.refusals import refuse
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
+from noria.sql.text.trees import nodes as nodes_of
 
 Binder = Callable[[Sequence[Any]], Command]
 
@@ -187,6 +189,10 @@ def _explained(tokens: list[Token]) -> list[Token]:
 
 def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
     tree = statement.tree
+    if any(isinstance(n, exp.With) and n.args.get("recursive") for n in statement.nodes):
+        recursive.without_word(tree)
+        if recursive.clause_of(tree) is not None:
+            return _recursive(statement, tree, catalog, names)
     if isinstance(tree, _SELECTS):
         return (_of_session if _reads_session(statement) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
@@ -212,6 +218,18 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
+
+
+def _recursive(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
+    """The command of a statement with WITH RECURSIVE."""
+    def plan(part: exp.Expr, given: Given) -> Command:
+        alone = replace(statement, tree=part, nodes=nodes_of(part), parameters=0)
+        return _command(alone, GivenCatalog(catalog, given), names)[0]
+
+    def binder(values: Sequence[Any]) -> Command:
+        return recursive.recursive(tree, values, plan)
+
+    return binder([None] * statement.parameters), binder
 
 
 _SELECTS = (exp.Select, exp.SetOperation, exp.Subquery)

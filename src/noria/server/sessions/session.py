@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
-from noria.core.types import TEXT, Field
+from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
@@ -54,6 +54,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import definitions, own_statements, session_reads, writes
+from noria.server.sessions.given import recursion
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -63,7 +64,6 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
-from noria.sql.expressions.clock import Moment
 from noria.sql.text.databases import NOWHERE, Names, any_of_group, namespace_of
 from noria.sql.text.shape import split
 
@@ -359,7 +359,9 @@ class Session:
 
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
-        command = self._now(command) if isinstance(command, sql.SessionDependent) else command
+        command = session_reads.now(self, command)
+        while isinstance(command, sql.Recursive):
+            command = session_reads.now(self, await recursion.resolved(self, command))
         outcome = await self._outcome(command)
         if isinstance(outcome, ResultSet) and not isinstance(command, sql.CountedSelect):
             self.found_rows = len(outcome.rows)
@@ -383,8 +385,7 @@ class Session:
         if isinstance(command, sql.SelectItems):
             return await self._select_items(command)
         if isinstance(command, sql.Do):
-            inner = command.command
-            await self._outcome(self._now(inner) if isinstance(inner, sql.SessionDependent) else inner)
+            await self._outcome(session_reads.now(self, command.command))
             return Ok()
         if isinstance(command, sql.Information):
             return await session_reads.limited(self,
@@ -395,8 +396,7 @@ class Session:
         if isinstance(command, sql.Show):
             return await self._show(command)
         if isinstance(command, sql.Explain):
-            if isinstance(command.command, sql.SessionDependent):
-                command = replace(command, command=self._now(command.command))
+            command = replace(command, command=session_reads.now(self, command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             await self._transact(command)
@@ -408,13 +408,6 @@ class Session:
         if self.variables["autocommit"] and not before:  # also within BEGIN
             await self.commit()
         return outcome
-
-    def _now(self, command: sql.SessionDependent) -> sql.Command:
-        """Return the statement with values in place of what it reads of the clock and the session."""
-        return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), self.offset, self._value))
-
-    def _value(self, kind: Any, name: str, scope: str) -> Any:
-        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), self)
 
     async def _select_items(self, command: sql.SelectItems) -> ResultSet:
         """Answer a SELECT without FROM.  GET_LOCK waits as long as it says, unless the client has set another limit."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from noria.core.errors import SqlError, definition_changed
 from noria.core.errors.codes import SUBQUERY_NO_1_ROW
 from noria.core.limits import VIEW_BINDS
+from noria.core.types import TEXT, Field
 from noria.plan.view import ViewDef
 from noria.server.answering import time_zone
 from noria.server.answering.first_state_progress import how_far
@@ -24,6 +26,7 @@ from noria.server.sessions.context import SessionContext
 from noria.server.sessions.inspect import inspection
 from noria.server.sessions.running import hinted_ms
 from noria.sql import commands as sql
+from noria.sql.expressions.clock import Moment
 
 
 async def within(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
@@ -104,6 +107,17 @@ async def select_counted(session: SessionContext, command: sql.CountedSelect) ->
     return found
 
 
+def now(session: SessionContext, command: sql.Command) -> sql.Command:
+    """Return the statement with values in place of what it reads of the clock and the session."""
+    if not isinstance(command, sql.SessionDependent):
+        return command
+
+    def value(kind: Any, name: str, scope: str) -> Any:
+        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), session)
+
+    return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), session.offset, value))
+
+
 async def computed(session: SessionContext, command: sql.SelectItems) -> sql.SelectItems:
     """Replace the expressions of a SELECT without FROM by their values."""
     where, limit = command.where, command.limit
@@ -172,6 +186,6 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     raise definition_changed()
 
 
-__all__ = ["computed", "in_time", "limited", "select", "select_after_own_writes", "select_counted",
+__all__ = ["computed", "in_time", "limited", "now", "select", "select_after_own_writes", "select_counted",
            "select_locking",
            "wait_for_own_writes", "within"]
