@@ -263,12 +263,13 @@ class SelectedWrite:
     or LIMIT.
 
     `select`: of an INSERT, perhaps a SELECT without FROM for each row.  `insert`: the INSERT without its rows; None for
-    the others, which have `targets`.
+    the others, which have `targets`.  `ignore`: rows that break a key or a condition stay as they are.
     """
 
     select: Select | LockingSelect | tuple[SelectItems, ...]
     insert: Insert | None = None
     targets: tuple[WriteTarget, ...] = ()
+    ignore: bool = False
 
     @property
     def tables(self) -> tuple[str, ...]:

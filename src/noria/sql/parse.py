@@ -196,7 +196,7 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     if isinstance(tree, _SELECTS):
         return (_of_session if _reads_session(statement) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
-        selected = selected_writes.needs_select(tree)
+        selected = statement.ignore or selected_writes.needs_select(tree)
         nodes = statement.nodes
         if clock.reads_session(nodes) or chance.reads_chance(nodes) or (selected and clock.reads_clock(nodes)):
             return _of_session(statement, tree, catalog)
@@ -252,7 +252,7 @@ def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
 
 def _writing(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     """The command of an INSERT, UPDATE or DELETE."""
-    if selected_writes.needs_select(tree):
+    if statement.ignore or selected_writes.needs_select(tree):
         return selected_writes.translate(statement, tree, catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)

@@ -25,6 +25,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import NULL, HexLiteral, call, cast, literal, retyped, truth
+from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.types import BYTES, TEXT, TEXT_BIN, Collation
 from noria.sql.expressions.aggregates import KNOWN, aggregate_of
 from noria.sql.expressions.chance import OPS
@@ -67,7 +68,7 @@ class Resolver:
     """Translates nodes when called.  `clause`: the statement's part, for errors ("where clause", "field list", …).
     `aggregates`, `clock`: whether these are allowed.  `over`: the node is the function of a window, so its arguments
     may have aggregates.  `subquery`: translates subqueries, where they are.  `identity`: what tells the row from
-    others, or the group if its argument is True."""
+    others, or the group if its argument is True.  `remembers`: LAST_INSERT_ID(value) is allowed."""
 
     column: Callable[[str, str, str], Expr]  # name, table, clause
     parameter: Callable[[exp.Placeholder], Expr]
@@ -77,6 +78,7 @@ class Resolver:
     clock: bool = False
     subquery: Callable[[Resolver, exp.Expr], Expr] | None = None
     identity: Callable[[bool], Sequence[Expr]] | None = None
+    remembers: bool = False
 
     def __call__(self, node: exp.Expr) -> Expr:
         if self.subquery is not None and is_subquery(node):
@@ -375,6 +377,8 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
         return _clock(r, node)
     if name in OPS:
         return _chance(r, node)
+    if name == "LAST_INSERT_ID" and r.remembers and len(node.expressions) == 1:
+        return call(REMEMBERED, r(node.expressions[0]))
     made = maker_of(name)
     if made is None:
         found = aggregate_of(r, node)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from noria.core.errors import not_supported, parse_error
+from noria.core.errors import parse_error
 from noria.sql.text.comments import SHOWN
 
 
@@ -21,9 +21,14 @@ def without_priority(tokens: list[Token]) -> list[Token]:
         return tokens
     while (word := _bare(tokens, at)) in ("LOW_PRIORITY", "HIGH_PRIORITY") or (word == "QUICK" and verb == "DELETE"):
         at += 1
-    if verb in ("UPDATE", "DELETE") and _bare(tokens, at) == "IGNORE":
-        raise not_supported(f"{verb} IGNORE", "write only the rows that can be written")
     return tokens if at == 1 else [tokens[0], *tokens[at:]]
+
+
+def without_ignore(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """UPDATE IGNORE and DELETE IGNORE   →   UPDATE and DELETE, and whether IGNORE was there."""
+    if tokens[0].text.upper() in ("UPDATE", "DELETE") and _bare(tokens, 1) == "IGNORE":
+        return [tokens[0], *tokens[2:]], True
+    return tokens, False
 
 
 def _bare(tokens: Sequence[Token], at: int) -> str:

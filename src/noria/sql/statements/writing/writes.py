@@ -26,7 +26,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import FIELD_SPECIFIED_TWICE
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, walk
 from noria.core.expressions.functions import (
     NULL,
     HexLiteral,
@@ -40,8 +40,9 @@ from noria.core.expressions.functions import (
     uses_clock,
     zero_divisors,
 )
+from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import Column, TableDef
+from noria.core.types import Column, Kind, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.expressions.table_expressions import of_text
@@ -278,10 +279,20 @@ def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[
             out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
             new = _over_new_row(table, out, value(n.expression))
+            _check_remembered(table.columns[target.index], new, n)
             hexadecimal = isinstance(new, Const) and isinstance(new.value, HexLiteral)
             out.append((target.index, as_number(new) if hexadecimal and table.columns[target.index].type.is_number
                         else new))
     return tuple(out)
+
+
+def _check_remembered(column: Column, e: Expr, node: exp.Expr) -> None:
+    """Refuse LAST_INSERT_ID(value) unless it is the whole value of an integer column."""
+    own = isinstance(e, Call) and e.op == REMEMBERED
+    if any(isinstance(n, Call) and n.op == REMEMBERED and n is not e for n in walk(e)):
+        raise refuse("LAST_INSERT_ID(…) within an expression", node, "write column = LAST_INSERT_ID(expression)")
+    if own and column.type.kind is not Kind.INT:
+        raise refuse(f"LAST_INSERT_ID(…) for '{column.name}', which is no integer", node, "use an integer column")
 
 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
@@ -314,7 +325,8 @@ def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.
     """table: of the row, which its key tells from others."""
     key = () if table is None else table.primary_key or range(len(table.columns))
     columns = [] if table is None else [Col(table.columns[at].type, table.columns[at].nullable, at) for at in key]
-    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery, identity=lambda of_group: columns)
+    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery, identity=lambda of_group: columns,
+                    remembers=clause == "field list")
 
 
 def resolver(table: TableDef, alias: str, values: Sequence[Any]) -> Resolver:
