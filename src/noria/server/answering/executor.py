@@ -107,8 +107,11 @@ class Executor:
         if view is None:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select), None, set_state)
-        if self.program.wants_one_shot(view) and (found := await self._one_shot(select, view, set_state)) is not None:
+        wants_one = select.once or self.program.wants_one_shot(view)
+        if wants_one and (found := await self._one_shot(select, view, set_state)) is not None:
             return found
+        if select.once:
+            return await self._by_spark(sql.as_batch(select, "it reads many rows"), view, set_state)
         named = self.program.readerless(view)
         set_state("making an ad-hoc view" if named is None else waits_for(named.name))
         try:
@@ -342,7 +345,7 @@ class Executor:
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
-            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
+            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), lambda state: None))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
@@ -490,10 +493,6 @@ class Executor:
 
 async def _at_once() -> None:
     """Wait for no process: a server with a single front end knows its own changes."""
-
-
-def _to_nobody(state: str) -> None:
-    """Report nothing: the process list does not show this lookup."""
 
 
 async def _awaited(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

@@ -40,6 +40,7 @@ class SessionContext(Protocol):
     warnings: Sequence[Warning_]
     last_insert_id: int
     row_count: int
+    found_rows: int
     offset: timedelta
     unseen: SessionWrites
     text: str

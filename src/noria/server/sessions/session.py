@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
-from noria.core.types import TEXT, Field
+from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
@@ -54,6 +54,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import definitions, own_statements, session_reads, writes
+from noria.server.sessions.given import recursion
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -63,7 +64,6 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
-from noria.sql.expressions.clock import Moment
 from noria.sql.text.databases import NOWHERE, Names, any_of_group, namespace_of
 from noria.sql.text.shape import split
 
@@ -106,6 +106,7 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
+        self.found_rows = 0  # of the last SELECT; a front sets it if it answers FOUND_ROWS() after a kept reply
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: SessionWrites = {}  # its writes whose effects some worker may lack
@@ -245,6 +246,7 @@ class Session:
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
+                    self.found_rows = len(answer.rows)
                     self.transaction.note_answer(compiled)
                     return answer
                 if self.transaction.unchecked:
@@ -285,6 +287,7 @@ class Session:
         found = None if tick is None else self.transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
+            self.found_rows = len(found.rows)
             self.transaction.note_answer(compiled)
         return found
 
@@ -356,7 +359,12 @@ class Session:
 
     # ------------------------------------------------------------ commands
     async def _run(self, command: sql.Command) -> Outcome:
-        outcome = await self._outcome(self._now(command) if isinstance(command, sql.SessionDependent) else command)
+        command = session_reads.now(self, command)
+        while isinstance(command, sql.Recursive):
+            command = session_reads.now(self, await recursion.resolved(self, command))
+        outcome = await self._outcome(command)
+        if isinstance(outcome, ResultSet) and not isinstance(command, sql.CountedSelect):
+            self.found_rows = len(outcome.rows)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
             self.warnings = () if isinstance(outcome, Encoded | Streamed | FailedStatement) else outcome.warnings
         return outcome
@@ -364,6 +372,8 @@ class Session:
     async def _outcome(self, command: sql.Command) -> Outcome:
         if isinstance(command, sql.Select):
             return await session_reads.limited(self, session_reads.select(self, command))
+        if isinstance(command, sql.CountedSelect):
+            return await session_reads.limited(self, session_reads.select_counted(self, command))
         if isinstance(command, sql.LockingSelect):
             return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):
@@ -375,8 +385,7 @@ class Session:
         if isinstance(command, sql.SelectItems):
             return await self._select_items(command)
         if isinstance(command, sql.Do):
-            inner = command.command
-            await self._outcome(self._now(inner) if isinstance(inner, sql.SessionDependent) else inner)
+            await self._outcome(session_reads.now(self, command.command))
             return Ok()
         if isinstance(command, sql.Information):
             return await session_reads.limited(self,
@@ -387,8 +396,7 @@ class Session:
         if isinstance(command, sql.Show):
             return await self._show(command)
         if isinstance(command, sql.Explain):
-            if isinstance(command.command, sql.SessionDependent):
-                command = replace(command, command=self._now(command.command))
+            command = replace(command, command=session_reads.now(self, command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             await self._transact(command)
@@ -400,13 +408,6 @@ class Session:
         if self.variables["autocommit"] and not before:  # also within BEGIN
             await self.commit()
         return outcome
-
-    def _now(self, command: sql.SessionDependent) -> sql.Command:
-        """Return the statement with values in place of what it reads of the clock and the session."""
-        return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), self.offset, self._value))
-
-    def _value(self, kind: Any, name: str, scope: str) -> Any:
-        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), self)
 
     async def _select_items(self, command: sql.SelectItems) -> ResultSet:
         """Answer a SELECT without FROM.  GET_LOCK waits as long as it says, unless the client has set another limit."""

@@ -50,6 +50,7 @@ SERVER_VERSION = f"8.0.40-noria-{__version__}"
 """Clients choose what they send by the number in front: MySQL 8.0, whose dialect and errors these are."""
 
 VARIABLES: dict[str, Any] = {
+    "cte_max_recursion_depth": 1000,
     "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
     "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
     "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
@@ -254,7 +255,8 @@ _CHECKS: dict[str, Callable[[str, Value], Kept]] = {
                      "sql_warnings", "sql_big_selects", "sql_quote_show_create", "session_track_schema",
                      "session_track_state_change", "profiling"), _flag),
     **dict.fromkeys(("wait_timeout", "interactive_timeout", "net_read_timeout", "net_write_timeout",
-                     "lock_wait_timeout", "innodb_lock_wait_timeout", "group_concat_max_len"), _number),
+                     "lock_wait_timeout", "innodb_lock_wait_timeout", "group_concat_max_len",
+                     "cte_max_recursion_depth"), _number),
     **dict.fromkeys(("lc_messages", "lc_time_names", "session_track_system_variables", "optimizer_switch",
                      "default_storage_engine"), _word),
 }

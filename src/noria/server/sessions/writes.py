@@ -21,6 +21,7 @@ from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
 from noria.sql import commands as sql
 
+MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
 Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 
@@ -45,6 +46,7 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     if command.insert is not None and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
         _refuse_numbering(session, command.insert)
     select, found = command.select, None
+    ignored: list[SqlError] = []
     if isinstance(select, tuple):
         found = _together([await items(row) for row in select])
     elif isinstance(select, sql.Select) and not session.transaction.active:
@@ -53,14 +55,19 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
         await session_reads.wait_for_own_writes(session)
     session.running.set_state("waiting for the worker")
     try:
-        result, rows = await session.transaction.write_selected(command, found, session.offset)
+        result, rows = await session.transaction.write_selected(command, found, session.offset, ignored)
     finally:
         session.collect_own_writes()
     if command.insert is not None:
         return _applied(session, command.insert._replace(rows=range(rows)), result, True)
     table = command.tables[0]
-    return _applied(session, Delete(table, None) if command.targets[0].assignments is None
+    done = _applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
+    if not ignored:
+        return done
+    info = done.info.replace("Warnings: 0", f"Warnings: {len(ignored)}")
+    warnings = [("Warning", e.code, e.message) for e in ignored[:MOST_WARNINGS]]
+    return replace(done, warnings=warnings, info=info)
 
 
 def _refuse_numbering(session: SessionContext, insert: Insert) -> None:

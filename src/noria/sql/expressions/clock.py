@@ -19,8 +19,8 @@ from sqlglot import exp
 from noria.core.errors import unknown_column
 from noria.core.expressions.casts import show
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Expr
-from noria.core.expressions.functions import at_time
+from noria.core.expressions.expr import Const, Expr
+from noria.core.expressions.functions import at_time, literal
 from noria.core.types import TEXT, SqlType
 from noria.sql.expressions.functions import CLOCK_CLASSES, CLOCK_NAMES
 from noria.sql.expressions.scalars import Resolver
@@ -128,6 +128,12 @@ def _replaced(tree: exp.Expr, node: exp.Expr, value: Any, written: exp.Expr, par
         return made
     node.replace(made)
     return tree
+
+
+def literal_of(value: Any) -> exp.Expr:
+    """A literal node of a parameter's value."""
+    e = literal(value)
+    return _literal(e.value if isinstance(e, Const) else value, e.type)
 
 
 def _no_column(name: str, table: str, clause: str) -> Expr:

@@ -22,7 +22,7 @@ from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.parameterised_views import with_values
-from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.relations.context import Catalog, Context, GivenCatalog
 from noria.sql.query.relations.from_clause import names_of
 from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
 from noria.sql.query.relations.planned import PlannedQuery
@@ -95,6 +95,12 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
     `values`: the parameters' values.  With them, a parameter that no lookup can use is a constant of the view.
     """
+    if isinstance(catalog, GivenCatalog):
+        return replace(_select_of(statement, tree, catalog, values), once=True)
+    return _select_of(statement, tree, catalog, values)
+
+
+def _select_of(statement: Statement, tree: exp.Expr, catalog: Catalog, values: list[object] | None) -> Select:
     tree, shown = with_values(tree, catalog)
     try:
         found = _complete(statement, tree, catalog, values)

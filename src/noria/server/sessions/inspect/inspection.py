@@ -42,6 +42,7 @@ class SessionFacts(Protocol):
     connection_id: int
     last_insert_id: int
     row_count: int
+    found_rows: int
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[tuple[str, int, str]]
@@ -116,6 +117,7 @@ _FUNCTIONS: dict[str, Callable[[SessionFacts], Any]] = {
     "CONNECTION_ID": lambda a: a.connection_id,
     "LAST_INSERT_ID": lambda a: a.last_insert_id,
     "ROW_COUNT": lambda a: a.row_count,
+    "FOUND_ROWS": lambda a: a.found_rows,
     "UUID": lambda a: str(uuid.uuid1()),
     "UUID_SHORT": lambda a: uuid.uuid4().int >> 66,
     "RAND": lambda a: random.random(),

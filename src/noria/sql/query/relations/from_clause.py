@@ -34,7 +34,7 @@ from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
-from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.context import Context, GivenCatalog
 from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
 from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import PlannedQuery
@@ -199,6 +199,8 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ..
     """
     if name.lower() in context.named:
         return context.named[name.lower()], 0, (), ()
+    if isinstance(context.catalog, GivenCatalog) and (given := context.catalog.given(name)) is not None:
+        return given, 0, (), ()
     table = context.catalog.table(name)
     if table is not None:
         return _shown(table), 0, (), ()
