@@ -74,11 +74,11 @@ def test_the_archive_is_named_after_java_and_the_jars(tmp_path: Path, monkeypatc
 def test_one_process_makes_it_and_no_start_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(archive, "_run", lambda command, tell: Path(command[4]).write_text("made"))
-    with locked(tmp_path, f"{archive._name()}.lock", wait=False) as mine:
+    with locked(tmp_path, f"{archive.name()}.lock", wait=False) as mine:
         assert mine and not archive.make() and archive.options() == ""
     assert archive.make() and not archive.make()
-    assert {p.name for p in tmp_path.iterdir()} == {f"{archive._name()}.lock", f"{archive._name()}-4.jsa"}
-    assert f"{archive._name()}-4.jsa" in archive.options()
+    assert {p.name for p in tmp_path.iterdir()} == {f"{archive.name()}.lock", f"{archive.name()}-4.jsa"}
+    assert f"{archive.name()}-4.jsa" in archive.options()
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +86,15 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(archive, "MODULE", "noria.no_such_module")
     with pytest.raises(subprocess.CalledProcessError):
         archive.make()
-    assert [p.name for p in tmp_path.iterdir()] == [f"{archive._name()}.lock"]
+    assert [p.name for p in tmp_path.iterdir()] == [f"{archive.name()}.lock"]
 
 
 def test_what_killed_attempts_have_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(archive, "_run", lambda command, tell: Path(command[4]).write_text("made"))
-    (tmp_path / f"{archive._name()}.4711").write_text("half of an archive")
+    (tmp_path / f"{archive.name()}.4711").write_text("half of an archive")
     assert archive.make()
-    assert {p.name for p in tmp_path.iterdir()} == {f"{archive._name()}.lock", f"{archive._name()}-4.jsa"}
+    assert {p.name for p in tmp_path.iterdir()} == {f"{archive.name()}.lock", f"{archive.name()}-4.jsa"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -112,7 +112,7 @@ def test_no_process_goes_on_when_the_one_that_makes_it_is_killed(tmp_path: Path,
     while any(Path(f"/proc/{pid}").exists() for pid in jvms):
         os.sched_yield()
     if number == signal.SIGTERM:
-        assert [p.name for p in tmp_path.iterdir()] == [f"{archive._name()}.lock"]
+        assert [p.name for p in tmp_path.iterdir()] == [f"{archive.name()}.lock"]
 
 
 def _jvms_of(maker: int) -> list[int]:

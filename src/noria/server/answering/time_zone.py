@@ -21,6 +21,7 @@ from noria.core.expressions.casts import parse_moment
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.expressions.expr import Call, Col, Expr, walk
 from noria.core.expressions.functions import call, cast, literal
+from noria.core.expressions.zero_date import ZERO_DATETIME
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
 from noria.server.outcomes import ResultSet
@@ -110,7 +111,7 @@ def to_utc(value: Any, offset: timedelta) -> Any:
     if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
         return value
     moment = parse_moment(value)
-    return value if moment is None else moment - offset
+    return value if moment is None or moment == ZERO_DATETIME else moment - offset
 
 
 def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
