@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Any
+from typing import Any, SupportsIndex
 
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN = {"Y": "0000", "f": "000000", **dict.fromkeys("mdHMS", "00")}
@@ -90,7 +90,7 @@ class ZeroDate(date):
     def __hash__(self) -> int:
         return 0
 
-    def __reduce__(self) -> tuple[type[ZeroDate], tuple[()]]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[ZeroDate], tuple[()]]:
         return ZeroDate, ()
 
 
@@ -167,7 +167,7 @@ class ZeroDatetime(datetime):
     def __hash__(self) -> int:
         return 0
 
-    def __reduce__(self) -> tuple[type[ZeroDatetime], tuple[()]]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[ZeroDatetime], tuple[()]]:
         return ZeroDatetime, ()
 
 

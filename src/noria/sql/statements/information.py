@@ -107,7 +107,8 @@ def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] |
             names.checked(node.args["db"].name)
     database = exp.Null() if names.namespace == NOWHERE else exp.Literal.string(names.current)
     here = tree.transform(lambda n: database.copy() if _is_current_database(n) else n)
-    return Information(batch_of(here, Context(_Relations(), block_of, "batch", values), f"is of {SCHEMA}"))
+    return Information(batch_of(here, Context(_Relations(), block_of, "batch", values,
+                                             any_of_group=names.any_of_group), f"is of {SCHEMA}"))
 
 
 def _is_ours(node: exp.Expr) -> bool:
