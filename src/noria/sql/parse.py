@@ -20,8 +20,13 @@ from noria.sql.commands import (
     Command,
     CountedSelect,
     CreatePlaceholderView,
+    CreateTable,
+    CreateTableAs,
+    CreateTemporary,
     CreateView,
     Do,
+    DropTable,
+    DropTemporary,
     Explain,
     Given,
     LockingSelect,
@@ -209,6 +214,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
         return _fixed(alterations.create_index(tree, catalog))
     if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
         return _fixed(alterations.drop_index(tree, catalog))
+    if statement.temporary:
+        return _fixed(_temporary(statement, tree, catalog, names))
     if isinstance(tree, exp.Create) and table_copies.is_copy(tree):
         return _fixed(table_copies.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Create):
@@ -218,6 +225,20 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
+
+
+def _temporary(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> Command:
+    """CREATE and DROP TEMPORARY TABLE."""
+    if isinstance(tree, exp.Drop):
+        dropped = definitions.drop(statement, tree)
+        assert isinstance(dropped, DropTable)
+        return DropTemporary(dropped.names, dropped.if_exists)
+    assert isinstance(tree, exp.Create)
+    made = (table_copies.create if table_copies.is_copy(tree) else definitions.create)(statement, tree, catalog, names)
+    if isinstance(made, CreateTableAs):
+        return CreateTemporary(made.create, made.fill)
+    assert isinstance(made, CreateTable)
+    return CreateTemporary(made)
 
 
 def _recursive(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> tuple[Command, Binder]:

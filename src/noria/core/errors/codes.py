@@ -107,6 +107,7 @@ INVALID_CHARACTER_STRING = Code(1300, "HY000")  # bytes that are no text
 SP_DOES_NOT_EXIST = Code(1305, "42000")  # unknown function
 QUERY_INTERRUPTED = Code(1317, "70100")  # the statement was interrupted
 WRONG_OBJECT = Code(1347, "HY000")  # an object of another kind
+VIEW_SELECT_TMPTABLE = Code(1352, "HY000")  # a view of a temporary table
 VIEW_WRONG_LIST = Code(1353, "HY000")  # names and columns of a view differ in number
 VIEW_INVALID = Code(1356, "HY000")  # a view that is only its text
 NO_DEFAULT_FOR_FIELD = Code(1364, "HY000")  # a column without default got no value

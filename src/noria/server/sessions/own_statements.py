@@ -105,7 +105,7 @@ def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
         raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED,
                        f"The texts of PREPARE have more than {TEXT_CHARACTERS} characters in this session; deallocate "
                        "some")
-    planned = session.executor.statements.prepare(text, session.namespace).prepared
+    planned = session.planned(text)
     if isinstance(planned.command, sql.PrepareText | sql.ExecutePrepared | sql.DeallocatePrepared):
         raise not_supported("PREPARE of PREPARE, EXECUTE or DEALLOCATE PREPARE", "send the statement itself")
     texts[name] = text
@@ -115,7 +115,7 @@ async def _execute(session: SessionContext, command: sql.ExecutePrepared) -> Out
     text = session.prepared_texts.get(command.name.lower())
     if text is None:
         raise _unknown(command.name, "EXECUTE")
-    planned = session.executor.statements.prepare(text, session.namespace).prepared
+    planned = session.planned(text)
     if planned.parameters != len(command.variables):
         raise SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to EXECUTE")
     return await session.run_text(text, [_value(session, name) for name in command.variables])
