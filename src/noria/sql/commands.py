@@ -245,6 +245,14 @@ class CreateTableAs:
 
 
 @dataclass(frozen=True)
+class SelectInto:
+    """SELECT … INTO variables.  command: the SELECT.  names: the variables, in lower case."""
+
+    command: Command
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class CreateTemporary:
     """CREATE TEMPORARY TABLE.  fill: the INSERT of the rows of AS SELECT."""
 
@@ -397,7 +405,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive
-           | CreateTemporary | DropTemporary)
+           | CreateTemporary | DropTemporary | SelectInto)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

@@ -34,6 +34,7 @@ from noria.sql.commands import (
     PlannedStatement,
     Select,
     SelectedWrite,
+    SelectInto,
     SelectItems,
     SessionDependent,
     bound_select,
@@ -57,6 +58,7 @@ from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
 from noria.sql.text.refusals import refuse
+from noria.sql.text.select_into import without_into
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 from noria.sql.text.trees import nodes as nodes_of
@@ -130,6 +132,11 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
+    tokens, variables = without_into(tokens)
+    if variables:
+        into = _plan_statement(tokens, text, catalog, names)
+        return PlannedStatement(SelectInto(into.command, variables), into.parameters,
+                                lambda values: SelectInto(into.binder(values), variables))
     statement = replace(parse_tokens(tokens, text), any_of_group=names.any_of_group)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):

@@ -16,7 +16,7 @@ from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import RunningStatement
 from noria.server.sessions.transactions.transaction import SessionTransaction
 from noria.server.sessions.transactions.transaction_service import TransactionService
-from noria.sql.commands import PlannedStatement
+from noria.sql.commands import Command, PlannedStatement
 
 
 class SessionContext(Protocol):
@@ -72,6 +72,9 @@ class SessionContext(Protocol):
 
     def planned(self, text: str) -> PlannedStatement:
         """Plan a statement with parameters in the session's database, beside its temporary tables."""
+
+    async def run_command(self, command: Command) -> Outcome:
+        """Run a command, and note its warnings."""
 
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS."""

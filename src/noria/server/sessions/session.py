@@ -230,7 +230,7 @@ class Session:
         """Run a command that no text has.  make: makes it, again if a view was redefined meanwhile.  text: describes it
         for SHOW PROCESSLIST."""
         async def again() -> Outcome:
-            return await self._run(make())
+            return await self.run_command(make())
 
         return await self._stoppable(self._followed(again(), again), text)
 
@@ -277,7 +277,7 @@ class Session:
                     self.running.write(later.future, text)
                     self.running.writes_to = command
                     return later
-                first = self._run(command)
+                first = self.run_command(command)
         except SqlError as e:
             if not is_redefined(e):
                 raise self.noted(e) from None
@@ -295,7 +295,7 @@ class Session:
         return found
 
     async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
-        return await self._run(self._compiled(compiled.text, compiled.namespace).bind(values))
+        return await self.run_command(self._compiled(compiled.text, compiled.namespace).bind(values))
 
     def _compiled(self, text: str, namespace: str) -> CachedStatement:
         """Prepare a text, with the session's own tables if it names one."""
@@ -335,10 +335,10 @@ class Session:
         self.text = text
         self.running.use_nothing()
         if self.temporary.mentioned(text):
-            return await self._run(temporary_statements.parsed(self, text))
+            return await self.run_command(temporary_statements.parsed(self, text))
         statements = self.executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
-        return await self._run(await statements.parse_beside(text, self.namespace) if long else
+        return await self.run_command(await statements.parse_beside(text, self.namespace) if long else
                                statements.parse(text, self.namespace))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
@@ -374,7 +374,7 @@ class Session:
         return error
 
     # ------------------------------------------------------------ commands
-    async def _run(self, command: sql.Command) -> Outcome:
+    async def run_command(self, command: sql.Command) -> Outcome:
         command = session_reads.now(self, command)
         while isinstance(command, sql.Recursive):
             command = session_reads.now(self, await recursion.resolved(self, command))
@@ -497,4 +497,4 @@ class Session:
 
     async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
         """Run a prepared statement's text with the values of its parameters."""
-        return await self._run(self._compiled(text, self.namespace).bind(values))
+        return await self.run_command(self._compiled(text, self.namespace).bind(values))
