@@ -145,6 +145,9 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
         return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
+    if names.zone and not _makes_view(statement.tree):
+        tree = clock.in_zone(statement.tree, names.zone)
+        statement = replace(statement, tree=tree, nodes=nodes_of(tree))
     command, binder = _command(statement, catalog, names)
     return PlannedStatement(command, statement.parameters, binder)
 

@@ -21,10 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, definition_changed, is_redefined
-from noria.core.errors.codes import (
-    PARSE_ERROR,
-    UNKNOWN_ERROR,
-)
+from noria.core.errors.codes import PARSE_ERROR, UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field
@@ -65,7 +62,7 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
-from noria.sql.text.databases import NOWHERE, Names, any_of_group, namespace_of
+from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_zone, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -182,7 +179,8 @@ class Session:
     @property
     def namespace(self) -> str:
         own = self._database_namespace
-        return own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
+        own = own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
+        return in_zone(own, self.variables["time_zone"]) if self.offset else own
 
     @property
     def _names(self) -> Names:
