@@ -245,6 +245,30 @@ class CreateTableAs:
 
 
 @dataclass(frozen=True)
+class SelectInto:
+    """SELECT … INTO variables.  command: the SELECT.  names: the variables, in lower case."""
+
+    command: Command
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CreateTemporary:
+    """CREATE TEMPORARY TABLE.  fill: the INSERT of the rows of AS SELECT."""
+
+    create: CreateTable
+    fill: SelectedWrite | None = None
+
+
+@dataclass(frozen=True)
+class DropTemporary:
+    """DROP TEMPORARY TABLE."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
 class WriteTarget:
     """A table whose rows a SELECT has found.  `at`: the place of its primary key among the found columns.
 
@@ -380,7 +404,8 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | DropView | Select | CountedSelect | LockingSelect | SessionDependent | SelectItems | Do | Information
            | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
-           | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive)
+           | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive
+           | CreateTemporary | DropTemporary | SelectInto)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

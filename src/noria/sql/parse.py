@@ -20,8 +20,13 @@ from noria.sql.commands import (
     Command,
     CountedSelect,
     CreatePlaceholderView,
+    CreateTable,
+    CreateTableAs,
+    CreateTemporary,
     CreateView,
     Do,
+    DropTable,
+    DropTemporary,
     Explain,
     Given,
     LockingSelect,
@@ -29,6 +34,7 @@ from noria.sql.commands import (
     PlannedStatement,
     Select,
     SelectedWrite,
+    SelectInto,
     SelectItems,
     SessionDependent,
     bound_select,
@@ -52,6 +58,7 @@ from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
 from noria.sql.text.refusals import refuse
+from noria.sql.text.select_into import without_into
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
 from noria.sql.text.trees import nodes as nodes_of
@@ -125,6 +132,11 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
+    tokens, variables = without_into(tokens)
+    if variables:
+        into = _plan_statement(tokens, text, catalog, names)
+        return PlannedStatement(SelectInto(into.command, variables), into.parameters,
+                                lambda values: SelectInto(into.binder(values), variables))
     statement = replace(parse_tokens(tokens, text), any_of_group=names.any_of_group)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):
@@ -133,6 +145,9 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
         return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
+    if names.zone and not _makes_view(statement.tree):
+        tree = clock.in_zone(statement.tree, names.zone)
+        statement = replace(statement, tree=tree, nodes=nodes_of(tree))
     command, binder = _command(statement, catalog, names)
     return PlannedStatement(command, statement.parameters, binder)
 
@@ -209,6 +224,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
         return _fixed(alterations.create_index(tree, catalog))
     if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
         return _fixed(alterations.drop_index(tree, catalog))
+    if statement.temporary:
+        return _fixed(_temporary(statement, tree, catalog, names))
     if isinstance(tree, exp.Create) and table_copies.is_copy(tree):
         return _fixed(table_copies.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Create):
@@ -218,6 +235,20 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
+
+
+def _temporary(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> Command:
+    """CREATE and DROP TEMPORARY TABLE."""
+    if isinstance(tree, exp.Drop):
+        dropped = definitions.drop(statement, tree)
+        assert isinstance(dropped, DropTable)
+        return DropTemporary(dropped.names, dropped.if_exists)
+    assert isinstance(tree, exp.Create)
+    made = (table_copies.create if table_copies.is_copy(tree) else definitions.create)(statement, tree, catalog, names)
+    if isinstance(made, CreateTableAs):
+        return CreateTemporary(made.create, made.fill)
+    assert isinstance(made, CreateTable)
+    return CreateTemporary(made)
 
 
 def _recursive(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> tuple[Command, Binder]:

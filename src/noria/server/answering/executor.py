@@ -138,7 +138,7 @@ class Executor:
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.adhoc_views.policy, self.program.version
         try:
-            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, key_range))
+            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, key_range, None, select.once))
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)

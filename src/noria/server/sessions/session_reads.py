@@ -115,7 +115,8 @@ def now(session: SessionContext, command: sql.Command) -> sql.Command:
     def value(kind: Any, name: str, scope: str) -> Any:
         return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), session)
 
-    return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), session.offset, value))
+    utc = datetime.now(UTC).replace(tzinfo=None)
+    return command.at(Moment(utc, time_zone.at_moment(session.offset, utc), value))
 
 
 async def computed(session: SessionContext, command: sql.SelectItems) -> sql.SelectItems:

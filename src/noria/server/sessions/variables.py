@@ -24,6 +24,7 @@ from noria.core.errors.codes import (
     WRONG_TYPE_FOR_VAR,
     WRONG_VALUE_FOR_VAR,
 )
+from noria.core.expressions.library.zones import zone_of
 from noria.core.limits import LONGEST_EXECUTION_MS
 
 Value = Any  # int, str, bool or None
@@ -192,12 +193,14 @@ def _appended(value: str, before: Value) -> str:
 
 
 def _time_zone(name: str, value: Value) -> Kept:
-    """Accept UTC under its names, and offsets.  Other zones are rejected, since their offset changes within a year."""
+    """Accept UTC under its names, offsets, and the names of zones."""
     found = _OFFSET.fullmatch(str(value))
-    if str(value).upper() not in _UTC and (found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60):
+    wide = found is not None and int(found[1]) * 60 + int(found[2]) > 14 * 60
+    known = str(value).upper() in _UTC or (value is not None and zone_of(str(value)) is not None)
+    if wide or not known:
         raise SqlError(*UNKNOWN_TIME_ZONE,
-                       f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "
-                       "'+02:00'")
+                       f"Unknown or incorrect time zone: '{value}'; give a name like 'Europe/Berlin', or an offset "
+                       "like '+02:00'")
     return str(value), ""
 
 

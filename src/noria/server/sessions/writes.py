@@ -61,9 +61,9 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     finally:
         session.collect_own_writes()
     if command.insert is not None:
-        return _applied(session, command.insert._replace(rows=range(rows)), result, True)
+        return applied(session, command.insert._replace(rows=range(rows)), result, True)
     table = command.tables[0]
-    done = _applied(session, Delete(table, None) if command.targets[0].assignments is None
+    done = applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
     if not ignored:
         return done
@@ -103,10 +103,10 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
     session.running.set_state("waiting for the worker")
     try:
         if program.may_rewrite(command) and await program.is_large(command):
-            return _applied(session, command, await session.transaction.write_in_parts(command, session.offset))
+            return applied(session, command, await session.transaction.write_in_parts(command, session.offset))
         if session.transaction.active:
-            return _applied(session, command, await session.transaction.write(command, session.offset))
-        return _applied(session, command, await session.transaction.write_alone(command, session.offset))
+            return applied(session, command, await session.transaction.write(command, session.offset))
+        return applied(session, command, await session.transaction.write_alone(command, session.offset))
     finally:
         session.collect_own_writes()
 
@@ -142,10 +142,10 @@ def written(session: SessionContext, command: Insert | Update | Delete, done: as
         raise session.noted(e) from None
     if own := session.executor.written(done):
         session.unseen = merged_writes(session.unseen, own)
-    return _applied(session, command, result)
+    return applied(session, command, result)
 
 
-def _applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult, selected: bool = False
+def applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult, selected: bool = False
              ) -> Ok:
     session.warnings = ()
     if result.last_insert_id:
@@ -155,4 +155,4 @@ def _applied(session: SessionContext, command: Insert | Update | Delete, result:
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["run", "run_selected", "submit", "written"]
+__all__ = ["applied", "run", "run_selected", "submit", "written"]

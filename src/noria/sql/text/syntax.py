@@ -37,6 +37,7 @@ from noria.sql.text.token_rewrites import (
     without_index_type,
     without_internal,
     without_priority,
+    without_temporary,
     without_view_options,
 )
 from noria.sql.text.tokens import Plain
@@ -65,6 +66,7 @@ class Statement:
     body: str = ""  # the SELECT of CREATE VIEW, as written
     feed: bool = False  # CREATE or DROP FEED
     ignore: bool = False  # UPDATE IGNORE or DELETE IGNORE
+    temporary: bool = False  # CREATE or DROP TEMPORARY TABLE
     any_of_group: bool = False  # read without ONLY_FULL_GROUP_BY
 
 
@@ -214,6 +216,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     tokens, feed = view_for_feed(without_index_type(plain_types(without_view_options(tokens, text))))
     tokens, internal = without_internal(without_priority(tokens))
     tokens, ignore = without_ignore(tokens)
+    tokens, temporary = without_temporary(tokens)
     tokens, replace = insert_for_replace(distinct_first(tokens))
     try:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
@@ -243,7 +246,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     parameters = _number_parameters(nodes)
     source = _source(tokens, text)
     return Statement(tree, nodes, source, parameters, internal or feed, replace, _body(tree, tokens, text), feed,
-                     ignore=ignore)
+                     ignore=ignore, temporary=temporary)
 
 
 def _source(tokens: Sequence[Token], text: str) -> str:

@@ -24,6 +24,14 @@ def without_priority(tokens: list[Token]) -> list[Token]:
     return tokens if at == 1 else [tokens[0], *tokens[at:]]
 
 
+def without_temporary(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """CREATE and DROP TEMPORARY TABLE   →   CREATE and DROP TABLE, and whether TEMPORARY was there."""
+    if tokens[0].text.upper() in ("CREATE", "DROP") and _bare(tokens, 1) == "TEMPORARY" and (
+            _bare(tokens, 2) in ("TABLE", "TABLES")):
+        return [tokens[0], *tokens[2:]], True
+    return tokens, False
+
+
 def without_ignore(tokens: list[Token]) -> tuple[list[Token], bool]:
     """UPDATE IGNORE and DELETE IGNORE   →   UPDATE and DELETE, and whether IGNORE was there."""
     if tokens[0].text.upper() in ("UPDATE", "DELETE") and _bare(tokens, 1) == "IGNORE":

@@ -13,7 +13,7 @@ import numpy as np
 
 from noria.core.batch import Batch, Codes
 from noria.core.symbols import Symbols
-from noria.core.types import Field
+from noria.core.types import Field, Kind
 from noria.core.values import encode
 from noria.dataflow.graph.keys import folded_keys
 from noria.dataflow.graph.nodes import Columns, MissMode, Node, UpstreamReader
@@ -32,8 +32,9 @@ class Given(Nothing):
         """All rows."""
         types = [f.type for f in self._fields]
         codes = np.empty((len(types), len(self.values)), np.int64)
-        for at, row in enumerate(self.values):
-            codes[:, at] = [encode(v, t, symbols) for v, t in zip(row, types, strict=True)]
+        for at, (values, type_) in enumerate(zip(zip(*self.values, strict=True), types, strict=False)):
+            plain = type_.kind is Kind.INT and None not in values
+            codes[at] = values if plain else [encode(v, type_, symbols) for v in values]
         return Batch(codes, np.ones(len(self.values), np.int64))
 
     def describe(self) -> str:

@@ -10,13 +10,15 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Protocol
 
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError, not_supported, unknown_table
-from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
+from noria.core.errors.codes import NONEXISTING_GRANT, UNKNOWN_SYSTEM_VARIABLE
+from noria.core.expressions.functions import literal
 from noria.core.identifiers import quote_identifier
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
@@ -78,6 +80,8 @@ def _fitting(field: Field, value: Any) -> Field:
         return Field(field.name, TEXT)
     if isinstance(value, int) and field.type.kind is not Kind.INT:
         return Field(field.name, BIGINT)
+    if isinstance(value, Decimal | float | bytes) and field.type is TEXT:
+        return Field(field.name, literal(value).type)
     return field
 
 
@@ -335,6 +339,14 @@ def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Progra
     return lambda command, program, about: texts(names, rows)
 
 
+def _grants(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
+    """Answer SHOW GRANTS: the one user may do everything."""
+    if command.target not in ("", about.user):
+        raise SqlError(*NONEXISTING_GRANT, f"There is no such grant defined for user '{command.target}' on host '%'")
+    grant = f"GRANT ALL PRIVILEGES ON *.* TO {quote_identifier(about.user)}@`%` WITH GRANT OPTION"
+    return texts([f"Grants for {about.user}@%"], [(grant,)])
+
+
 _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "tables": _tables,
     "views": _views,
@@ -348,6 +360,7 @@ _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "keys": _index,
     "variables": _variables,
     "status": _empty("Variable_name", "Value"),
+    "grants": _grants,
     "warnings": _warnings,
     "errors": _errors,
     "databases": _databases,

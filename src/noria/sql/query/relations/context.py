@@ -59,7 +59,8 @@ class GivenCatalog:
         self._catalog, self._given = catalog, given
 
     def given(self, name: str) -> GivenRows | None:
-        return self._given.get(name.lower())
+        found = self._given.get(name.lower())
+        return self._catalog.given(name) if found is None and isinstance(self._catalog, GivenCatalog) else found
 
     def table(self, name: str) -> TableDef | None:
         return None if name.lower() in self._given else self._catalog.table(name)

@@ -112,6 +112,8 @@ def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
     """The names of a table or view of FROM; None for anything else."""
     if not isinstance(node, exp.Table) or node.name.lower() in context.named:
         return None
+    if isinstance(context.catalog, GivenCatalog) and context.catalog.given(node.name) is not None:
+        return None
     table = context.catalog.table(node.name)
     found = table or context.catalog.view(node.name)
     if found is None:

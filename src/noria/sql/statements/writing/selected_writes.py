@@ -237,7 +237,7 @@ class _Write:
         return clause is not None and any(c.alias.lower() == name.lower() for c in clause.expressions)
 
     def _select(self, targets: Sequence[_Source], values: Sequence[exp.Expr], first: exp.Expr | None = None
-                ) -> LockingSelect:
+                ) -> LockingSelect | Select:
         """SELECT the keys of the targets, then the values, of the rows to write; it locks the targets' rows."""
         node = self._tree
         source = (node.args["this"] if first is None else first).copy()
@@ -260,7 +260,7 @@ class _Write:
         if self._statement.ignore and tree.args.get("order") is None and len(targets) == 1:
             tree.set("order", exp.Order(expressions=[exp.Ordered(this=item.copy()) for item in items[:keys]]))
         found, _ = locking(tree, self._catalog, lambda bare: ((select := self._planned(bare)), lambda values: select))
-        assert isinstance(found, LockingSelect), "it names tables to lock"
+        assert isinstance(found, LockingSelect | Select), "temporary tables are not locked"
         return found
 
 
