@@ -236,3 +236,18 @@ def test_each_of_three_workers_fills_the_keys_that_it_owns(
     for worker in three.workers:
         validate(worker.engine)
         worker.close()
+
+
+def test_of_a_join_the_smaller_side_is_scanned(db: Building) -> None:
+    """Its votes repeat a story's key. A story without votes is filled, too: it has no rows."""
+    db.define("CREATE VIEW counted AS SELECT s.id, s.author, n FROM stories s JOIN "
+              "(SELECT story, COUNT(*) AS n FROM votes GROUP BY story) c ON c.story = s.id WHERE s.id = ?")
+    db.change(packets.Write((Insert("votes", (0, 1), tuple((1, u) for u in range(10, 3_000))),)))
+    miss(db, "counted")
+    db.idle()
+    assert present(db, "counted") == FILL_AHEAD_MISSES + STORIES
+    validate(db.worker.engine)
+    for i in range(STORIES + 20):
+        votes = i % 4 + (2_990 if i == 1 else 0)
+        author = i % 120 if i % 9 else None
+        assert db.all_of("counted", (i,)) == (Counter({(i, author, votes): 1}) if votes and i < STORIES else Counter())

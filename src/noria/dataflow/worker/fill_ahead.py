@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -158,11 +159,10 @@ class FillAhead:
 
     def _begun(self, name: str, node: Node) -> _Fill:
         try:
-            bases = list(dict.fromkeys(_origins(node, self._engine.reads[node])))
+            bases = list(dict.fromkeys(_origins(node, self._engine.reads[node], self._rows)))
         except Untraceable:
             bases = []
-        tables = [table for base, _ in bases if (table := self._table(base)) is not None]
-        return _Fill(name, deque(bases), sum(map(self._engine.store.row_count, tables)), over=not bases)
+        return _Fill(name, deque(bases), sum(self._rows(base) for base, _ in bases), over=not bases)
 
     def _name(self, reader: Node) -> str | None:
         """The present name of a reader's view; None if it was dropped."""
@@ -171,6 +171,10 @@ class FillAhead:
     def _table(self, base: Node) -> str | None:
         """The present name of a base table; None if it was dropped."""
         return next((name for name, bases in self._engine.bases.items() if base in bases), None)
+
+    def _rows(self, base: Node) -> int:
+        table = self._table(base)
+        return 0 if table is None else self._engine.store.row_count(table)
 
     def _room(self) -> int:
         """How many bytes may still be used."""
@@ -292,14 +296,19 @@ class FillAhead:
         return True
 
 
-def _origins(node: Node, cols: Columns) -> list[tuple[Node, Columns]]:
+def _origins(node: Node, cols: Columns, rows_of: Callable[[Node], int]) -> list[tuple[Node, Columns]]:
     """The base tables, with their columns, from which these columns of a node derive. Raises Untraceable, also if they
-    derive from several tables together."""
+    derive from several tables together. `rows_of`: the rows of a base table. Of a join's sides, the one with fewer rows
+    counts: the votes of a story repeat its key."""
     if not node.parents:
         return [(node, cols)]
     found = []
     for need in sources(node, cols):
         if len(need.cols) < len(cols):
             raise Untraceable(node, "its key derives from several tables together")
-        found += _origins(node.parents[need.port], need.cols)
+        found += _origins(node.parents[need.port], need.cols, rows_of)
+    for other in node.op.also_from(node, cols):
+        with suppress(Untraceable):
+            there = _origins(node.parents[other.port], other.cols, rows_of)
+            found = min(found, there, key=lambda bases: sum(rows_of(base) for base, _ in bases))
     return found

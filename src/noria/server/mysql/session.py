@@ -49,6 +49,7 @@ from noria.server.outcomes import (
     Ok,
     Outcome,
     PendingOutcome,
+    PendingRead,
     PreparedHandle,
     ResultSet,
     RowEncoding,
@@ -72,11 +73,11 @@ class ConversationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReply:
-    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply.  If that raises SqlError,
-    `refuse` encodes the error."""
+    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply, or returns another pending
+    reply.  If that raises SqlError, `refuse` encodes the error."""
 
     awaitable: Awaitable[Any]
-    encode: Callable[[Future[Any]], bytes | Stream]
+    encode: Callable[[Future[Any]], bytes | Stream | PendingReply]
     refuse: Callable[[SqlError], bytes]
 
 
@@ -253,8 +254,7 @@ class Conversation:
     def _query(self, session: Session, payload: bytes) -> Reply:
         sql = payload[1:]
         key: Hashable = sql, session.status << 1 | self._deprecate_eof
-        if session.namespace:
-            key = session.namespace, key
+        key = (session.namespace, key) if session.namespace else key
         kept = self._kept(session, key)
         if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
             return self._when(self._read_beside(session, sql), None, binary=False)
@@ -418,9 +418,8 @@ class Conversation:
 
     def _then(self, answer: T | PendingOutcome[T], encode: Callable[[T], bytes]) -> Reply:
         """Return the reply encoded from the session's answer, now or later."""
-        if isinstance(answer, PendingOutcome):
-            return PendingReply(answer.future, lambda done: encode(answer.then(done)), self.refuse)
-        return encode(answer)
+        return encode(answer) if not isinstance(answer, PendingOutcome) else PendingReply(
+            answer.future, lambda done: encode(answer.then(done)), self.refuse)
 
     def _when(self, answer: Answer | Awaitable[Answer] | PendingOutcome[Answer], key: Hashable, binary: bool) -> Reply:
         """Return the reply to a statement, now or later.  key: an immediate reply may be kept under it."""
@@ -431,6 +430,8 @@ class Conversation:
             return reply
         if isinstance(answer, PendingOutcome):
             return PendingReply(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
+        if isinstance(answer, PendingRead):
+            return PendingReply(answer.future, lambda done: self._when(answer.then(done), None, binary), self.refuse)
         if inspect.isawaitable(answer):
             return PendingReply(answer, lambda done: self._encode(done.result(), binary), self.refuse)
         return self._encode(answer, binary)

@@ -32,6 +32,7 @@ from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering.executor import Executor
+from noria.server.answering.hits import MissedKey
 from noria.server.answering.statements import CachedStatement
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
@@ -53,7 +54,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import definitions, own_statements, session_reads, writes
+from noria.server.sessions import definitions, missed_reads, own_statements, session_reads, writes
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -249,7 +250,10 @@ class Session:
                     return answer
                 if self.transaction.unchecked:
                     assert compiled.view is not None, "a SELECT that is answered directly has a view"
-                    first = session_reads.in_time(self, answer, compiled.view)
+                    in_time = partial(self._in_time, compiled, values, text, answer)
+                    pending = missed_reads.begin(self, answer, compiled.view, text, in_time) if isinstance(
+                        answer, MissedKey) else None
+                    return in_time() if pending is None else pending
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
@@ -277,6 +281,12 @@ class Session:
             if not is_redefined(e):
                 raise self.noted(e) from None
             first = self._again(compiled, values)
+        return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
+
+    def _in_time(self, compiled: CachedStatement, values: Sequence[Any], text: str, answer: Awaitable[ResultSet]
+                 ) -> Awaitable[Outcome]:
+        assert compiled.view is not None, "a SELECT that is answered directly has a view"
+        first = session_reads.in_time(self, answer, compiled.view)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
