@@ -113,7 +113,7 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
     for owner in link.staging_workers:
         monkeypatch.setattr(owner, "ask", partial(asks, owner.ask))
     assert figure2.sql("SELECT title, vcount FROM StoriesWithVC WHERE id = 1").rows == [("One", 2)]
-    assert asked == ["fill", "fill", "rows"]
+    assert asked == ["fill", "rows"]
 
 
 def test_clients_that_miss_one_key_share_an_upquery(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:

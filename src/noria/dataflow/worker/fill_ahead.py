@@ -39,9 +39,10 @@ from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages.peer_messages import EncodedRows, KeysToFill, unpacked
 
-FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
+FIRST_ROWS, _MOST_ROWS = 16, 4_096  # of a slice
 MOST_VIEWS = 10_000  # whose misses are counted
 MOST_LARGE = 1_000  # keys of one view that are left to their readers; with more, the view is
+READ_ROWS = 2_048  # that one upquery may look up: a key with more is popular, so its readers fill it
 READ_MS = 50  # at most for one upquery; it takes FILL_AHEAD_SLICE_MS as a rule
 MOST_RECEIVED = 32  # batches of keys of other workers that wait here; later ones are left to their readers
 MOST_TRIES = 4  # of an upquery that waits for other workers' rows
@@ -283,8 +284,8 @@ class FillAhead:
         engine = self._engine
         engine.limits = RequestLimits(engine.clock, READ_MS, processor=engine.processor)
         try:
-            with engine.lookups.bounded():
-                engine.read(view, keys)
+            with engine.lookups.bounded(rows=READ_ROWS):
+                engine.fill_keys(view, keys)
         except LongLookup:
             return False
         except SqlError as error:

@@ -192,8 +192,7 @@ class Executor:
         if found is None:
             fetch = partial(self._fetched, reader, through, view, shape, key)
             later = partial(self._from_worker_or_spark, fetch, reader, select, set_state)
-            fill, lookup = self.reads.fill(reader, key), KeyLookup(reader, key, through, shape)
-            return later() if fill is None else MissedKey(self.reads, fill, lookup, later)
+            return MissedKey(self.reads, KeyLookup(reader, key, through, shape), later)
         if not view.key:
             self.program.read_many(view, len(found.rows))
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.version)

@@ -7,6 +7,7 @@ answer, and the caller passes the statement to the session.
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
-from noria.runtime.link.key_fills import KeyFill
 from noria.runtime.link.link import Link
 from noria.server.answering.keys import key_of
 from noria.server.answering.result_finish import ResultFinish
@@ -79,16 +79,20 @@ class KeyLookup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MissedKey:
-    """The answer to a SELECT of one key that was missing and is being filled.
+    """The answer to a SELECT of one key that is missing.
 
-    `found` returns the answer once `fill.soon` is done, or None.  `later` begins an answer that takes its time.  Who
-    awaits this object awaits `later`.
+    `fill` begins to fill the key.  `found` returns the answer once it is filled, or None.  `later` begins an answer
+    that takes its time.  Who awaits this object awaits `later`.
     """
 
     reads: ViewLookups
-    fill: KeyFill
     lookup: KeyLookup
     later: Callable[[], Coroutine[Any, Any, ResultSet]]
+
+    def fill(self) -> Future[bool] | None:
+        """Return a future that is done soon, or None if somebody waits for the key otherwise."""
+        fill = self.reads.fill(self.lookup.reader, self.lookup.key)
+        return None if fill is None else fill.soon
 
     def found(self) -> ResultSet | None:
         want = self.lookup

@@ -28,12 +28,12 @@ _NO_LIMIT = VARIABLES["max_execution_time"]
 def begin(session: SessionContext, missed: MissedKey, view: ViewDef, text: str,
           later: Callable[[], Awaitable[Outcome]]) -> PendingRead[Outcome] | None:
     """Let the statement wait for its key's fill without a task.  None: it needs one.  later: begins the task's work."""
-    if "/*+" in text or session.variables["max_execution_time"] != _NO_LIMIT:
+    if "/*+" in text or session.variables["max_execution_time"] != _NO_LIMIT or (filled := missed.fill()) is None:
         return None
     session.running.read(text, partial(tables_of, view.plan))
     if session.transaction.counts:
         session.transaction.note_read(tables_of(view.plan))
-    return PendingRead(missed.fill.soon, partial(_ended, session, missed, later))
+    return PendingRead(filled, partial(_ended, session, missed, later))
 
 
 def _ended(session: SessionContext, missed: MissedKey, later: Callable[[], Awaitable[Outcome]],
