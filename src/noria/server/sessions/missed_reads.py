@@ -48,5 +48,5 @@ def _ended(session: SessionContext, missed: MissedKey, later: Callable[[], Await
         found = None
     if found is None:
         return later()
-    session.warnings = ()
+    session.warnings, session.found_rows = (), len(found.rows)
     return found
