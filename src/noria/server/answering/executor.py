@@ -31,6 +31,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.core.values import python_values
 from noria.dataflow.messages.packets import Done, Inspect, SessionWrites, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
@@ -341,7 +342,7 @@ class Executor:
                 return as_named(view, await self.reads.fetch_table(reader, keys, through))
         ordinals: list[int] = []
         rows: list[Any] = []
-        for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
+        for i, values in enumerate(zip(*map(python_values, keys.columns), strict=True) if keys.num_columns else
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key

@@ -23,6 +23,7 @@ from noria.core.expressions.expr import Call, Col, Expr, walk
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.expressions.library.zones import to_utc as local_to_utc
 from noria.core.expressions.library.zones import zone_of
+from noria.core.expressions.zero_date import ZERO_DATETIME
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
 from noria.server.outcomes import ResultSet
@@ -146,7 +147,7 @@ def to_utc(value: Any, offset: timedelta) -> Any:
     if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
         return value
     moment = parse_moment(value)
-    if moment is None:
+    if moment is None or moment == ZERO_DATETIME:
         return value
     return local_to_utc(moment, offset.zone).replace(tzinfo=None) if isinstance(offset, NamedZone) else moment - offset
 

@@ -14,11 +14,12 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
-from noria.server.answering.auto_increment_zero import refuse_zero
 from noria.server.outcomes import Ok, Outcome, PendingOutcome, ResultSet
 from noria.server.sessions import session_reads
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
+from noria.server.sessions.modes import zero_dates
+from noria.server.sessions.modes.auto_increment_zero import refuse_zero
 from noria.sql import commands as sql
 
 MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
@@ -27,6 +28,7 @@ Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 async def run(session: SessionContext, command: Insert | Update | Delete) -> Outcome:
     """Run a write and wait for its outcome."""
+    command = _in_mode(session, command)
     await session.locked.admit_write(command, session.transaction, session.variables)
     transaction = session.transaction
     if transaction.active or transaction.is_checked(command):
@@ -109,6 +111,12 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
         session.collect_own_writes()
 
 
+def _in_mode(session: SessionContext, command: Insert | Update | Delete) -> Insert | Update | Delete:
+    if zero_dates.are_allowed(session.variables["sql_mode"]):
+        return zero_dates.read(command, session.executor.program.table(command.table))
+    return command
+
+
 def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:
     if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
         refuse_zero(command, session.executor.program.table(command.table))
@@ -116,6 +124,7 @@ def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> 
 
 def submit(session: SessionContext, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
     """Begin a write without a transaction."""
+    command = _in_mode(session, command)
     _check_write(session, command.table)
     _refuse_zero(session, command)
     wait_s = float(session.variables["innodb_lock_wait_timeout"])

@@ -152,7 +152,7 @@ def _fraction(e: Expr) -> int:
 
 
 def _midnight(moment: datetime) -> datetime:
-    return datetime(moment.year, moment.month, moment.day)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _folded(e: Expr) -> Expr:
