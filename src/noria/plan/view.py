@@ -83,3 +83,10 @@ class ViewDef:
     @cached_property
     def key_fields(self) -> tuple[Field, ...]:
         return tuple(self.plan.fields[k] for k in self.key)
+
+
+def first_of(view: ViewDef) -> tuple[int, bool] | None:
+    """Return (rows, descending) that are enough of a range, if the view orders by its key and has a limit."""
+    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
+        return None
+    return view.limit + view.offset, view.order[0][1]

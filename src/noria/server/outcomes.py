@@ -7,7 +7,7 @@ one request at a time and waits for its answer.  Each outcome carries its own wa
 
 A method may raise `SqlError`, return a value, or, if its signature says so, return an awaitable or `PendingOutcome`.
 An immediate value is fastest: the reply is sent in the same turn of the event loop.  All writes return a
-`PendingOutcome`, which is next: a future completes it without a task.
+`PendingOutcome`, which is next: a future completes it without a task.  So it is with a `PendingRead`, as a rule.
 
 A front may keep a reply (design/decisions.md, 5) if the `version` of its `ResultSet` names one entry of a view.  It may
 send the reply again while the entry has that version, for the same request in a `keepable` session of the same
@@ -16,10 +16,11 @@ send the reply again while the entry has that version, for the same request in a
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from asyncio import Future, wait
+from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from inspect import isawaitable
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from noria.core.errors import SqlError
@@ -147,6 +148,23 @@ class PendingOutcome(Generic[T_co]):
 
     future: Future[Any]
     then: Callable[[Future[Any]], T_co]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRead(Generic[T_co]):
+    """An answer that waits for a future, as a rule.  Once that is done, `then` returns the outcome, or an awaitable if
+    it takes longer, or raises SqlError.  A front may as well await this object."""
+
+    future: Future[Any]
+    then: Callable[[Future[Any]], T_co | Awaitable[T_co]]
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        return self._outcome().__await__()
+
+    async def _outcome(self) -> T_co:
+        await wait((self.future,))
+        found = self.then(self.future)
+        return await found if isawaitable(found) else found
 
 
 Answer = Outcome | Sequence[Outcome]

@@ -19,6 +19,8 @@ from noria.core.expressions.coerce import show_time
 from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_CHUNK_BYTES
 from noria.core.types import Field, Kind, SqlType
 from noria.core.values import array_of, python_values
+from noria.plan.reuse.lookups.through import ReadThrough
+from noria.plan.view import ViewDef
 from noria.runtime.link.result_memory import MemoryLease
 
 Many = TypeVar("Many", bound=Sized)
@@ -112,3 +114,25 @@ async def off_loop(make: Callable[[Many], Sequence[Any]], found: Many) -> Sequen
     loop = asyncio.get_running_loop()
     async with _turns.setdefault(loop, asyncio.Semaphore(1)):
         return await asyncio.to_thread(make, found)
+
+
+def shown(view: ViewDef, rows: pa.Table, through: ReadThrough | None) -> pa.Table:
+    """Return the visible columns and `__key` under the view's names; with `through`, all columns that it chooses."""
+    if through is not None:
+        return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
+    names = [*(f.name for f in view.fields), "__key"]
+    return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=names)
+
+
+def chosen(found: pa.Table, through: ReadThrough | None) -> pa.Table:
+    """Return the rows and columns that `through` chooses from another view's reader, and `__key`."""
+    if through is None:
+        return found
+    for check in through.checks:
+        passes = [check.holds(v) for v in found.column(check.column).to_pylist()]
+        found = found.filter(pa.array(passes, pa.bool_()))
+    return found.select([*through.columns, found.num_columns - 1])
+
+
+def as_batch(table: pa.Table, rows: int) -> pa.RecordBatch:
+    return table.to_batches(max_chunksize=rows)[0]

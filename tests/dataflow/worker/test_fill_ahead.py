@@ -17,7 +17,7 @@ from dataflow.three_workers import TABLES, WORKERS, Three
 from dataflow.three_workers import VIEWS as THREE_VIEWS
 from noria.core.limits import FILL_AHEAD_MISSES
 from noria.core.statements import Insert
-from noria.dataflow.engine import lookups, memory_limit
+from noria.dataflow.engine import memory_limit
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.published import view_of
@@ -117,15 +117,15 @@ def test_nothing_is_filled_where_memory_is_short(db: Building, monkeypatch: pyte
 def test_a_key_of_very_many_rows_is_left_to_its_readers(db: Building, monkeypatch: pytest.MonkeyPatch) -> None:
     db.define(f"CREATE VIEW by_author AS {VIEWS['by_author']}")
     db.change(packets.Write((Insert("stories", (0, 1, 2), tuple((i, 7, "") for i in range(1000, 1100))),)))
-    monkeypatch.setattr(lookups, "LONG_LOOKUP_ROWS", 50)
+    monkeypatch.setattr(fill_ahead, "READ_ROWS", 50)
     tried = Counter[int]()
-    read = Engine.read
+    fill = Engine.fill_keys
 
-    def counted(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:
+    def counted(engine: Engine, view: str, keys: Any) -> None:
         tried.update(keys[0].tolist())
-        return read(engine, view, keys, nulls)
+        fill(engine, view, keys)
 
-    monkeypatch.setattr(Engine, "read", counted)
+    monkeypatch.setattr(Engine, "fill_keys", counted)
     miss(db, "by_author")
     db.idle()
     assert 0 < tried[7] <= 10, "it is tried once, with ever fewer other keys"
@@ -152,14 +152,14 @@ def test_keys_that_were_lost_are_filled_again(db: Building) -> None:
 def test_a_defect_ends_only_the_filling(db: Building, monkeypatch: pytest.MonkeyPatch) -> None:
     db.define(f"CREATE VIEW by_id AS {VIEWS['by_id']}")
     miss(db, "by_id")
-    read = Engine.read
+    fill = Engine.fill_keys
 
-    def breaks(engine: Engine, view: str, keys: Any, nulls: bool = False) -> Any:
+    def breaks(engine: Engine, view: str, keys: Any) -> None:
         if keys.shape[1] > 1:
             raise TypeError("a defect")
-        return read(engine, view, keys, nulls)
+        fill(engine, view, keys)
 
-    monkeypatch.setattr(Engine, "read", breaks)
+    monkeypatch.setattr(Engine, "fill_keys", breaks)
     db.idle()
     assert db.worker.stats()["misses"] and not db.worker.fill_ahead.has_work()
     assert db.all_of("by_id", (5,)) == {(5, 5, 1): 1}
@@ -236,3 +236,18 @@ def test_each_of_three_workers_fills_the_keys_that_it_owns(
     for worker in three.workers:
         validate(worker.engine)
         worker.close()
+
+
+def test_of_a_join_the_smaller_side_is_scanned(db: Building) -> None:
+    """Its votes repeat a story's key. A story without votes is filled, too: it has no rows."""
+    db.define("CREATE VIEW counted AS SELECT s.id, s.author, n FROM stories s JOIN "
+              "(SELECT story, COUNT(*) AS n FROM votes GROUP BY story) c ON c.story = s.id WHERE s.id = ?")
+    db.change(packets.Write((Insert("votes", (0, 1), tuple((1, u) for u in range(10, 1_500))),)))
+    miss(db, "counted")
+    db.idle()
+    assert present(db, "counted") == FILL_AHEAD_MISSES + STORIES
+    validate(db.worker.engine)
+    for i in range(STORIES + 20):
+        votes = i % 4 + (1_490 if i == 1 else 0)
+        author = i % 120 if i % 9 else None
+        assert db.all_of("counted", (i,)) == (Counter({(i, author, votes): 1}) if votes and i < STORIES else Counter())

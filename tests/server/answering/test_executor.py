@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from noria.client import Database
 from noria.core.errors import SqlError, view_changed, view_gone
 from noria.core.limits import IDLE_INDEXES
 from noria.dataflow.graph import layout
-from noria.dataflow.messages.packets import Evict, Read
+from noria.dataflow.messages.packets import Evict, FillKeys, Read
 from noria.runtime.link.link import WorkerUnavailable
 from noria.server.outcomes import Client
 from noria.server.sessions.requests import complete
@@ -99,19 +100,20 @@ def test_a_key_that_is_evicted_before_it_is_read_comes_with_its_rows(figure2: Da
     asked = []
     transport: Any = figure2.transport
     views_at_once(transport)
-    reads = transport.executor.reads
-    ask = reads._link.ask
+    link = transport.executor.reads._link
+    evict = partial(link.ask, Evict(0, None))
 
-    async def asks(packet: Any, retry: bool = False, lease: Any = None) -> Any:
+    async def asks(ask: Any, packet: Any, retry: bool = False, lease: Any = None) -> Any:
         reply = await ask(packet, retry=retry)
-        if isinstance(packet, Read):
-            asked.append((packet.fill, reply.rows is None))
-            await ask(Evict(0, None))
+        if isinstance(packet, FillKeys | Read):
+            asked.append("fill" if isinstance(packet, FillKeys) or packet.fill else "rows")
+            await evict()
         return reply
 
-    monkeypatch.setattr(reads._link, "ask", asks)
+    for owner in link.staging_workers:
+        monkeypatch.setattr(owner, "ask", partial(asks, owner.ask))
     assert figure2.sql("SELECT title, vcount FROM StoriesWithVC WHERE id = 1").rows == [("One", 2)]
-    assert asked == [(True, True), (False, False)]
+    assert asked == ["fill", "rows"]
 
 
 def test_clients_that_miss_one_key_share_an_upquery(figure2: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ class SliceCost:
             row_ms = max((ms - self._ms) / (rows - self._rows), 0.0)
             self._row_ms = row_ms if self._row_ms is None else (self._row_ms + row_ms) / 2
         if self._row_ms is not None:
+            self._row_ms = min(self._row_ms, ms / max(rows, 1))  # earlier slices may have had costlier rows
             self.fixed_ms = (self.fixed_ms + max(ms - self._row_ms * rows, 0.0)) / 2
         if self._rows != rows:
             self._rows, self._ms = rows, ms

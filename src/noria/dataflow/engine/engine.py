@@ -261,6 +261,20 @@ class Engine:
         rows, ordinal = self.fetch(node, key, np.ascontiguousarray(keys[:, at]), MissMode.FILL)
         return rows, at[ordinal]
 
+    def fill_keys(self, view: str, keys: Codes) -> None:
+        """Fill the missing ones of these keys of a view. A key with a NULL has no rows."""
+        node = self.readers[view]
+        if node.full:
+            return
+        null = (keys == NULL_CODE).any(axis=0)
+        if null.any():
+            keys = np.ascontiguousarray(keys[:, ~null])
+        try:
+            self._complete(node, self.reads[node], keys, MissMode.FILL)
+        except Exception:
+            self._pulled.add(node.id)
+            raise
+
     def read_between(self, view: str, low: int, high: int, rows: int | None = None, descending: bool = False
                      ) -> tuple[Batch, Codes]:
         """Return rows of a view whose key code is from low to high; fills missing keys. `rows`: stop at this

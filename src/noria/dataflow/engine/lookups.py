@@ -236,11 +236,11 @@ class SlicedLookups:
         reader.lookups.append(lookup)
 
     @contextmanager
-    def bounded(self, e: Envelope | None = None) -> Iterator[None]:
-        """Limit the lookups of a read that can wait. A read that has waited for ROUNDS lookups is not limited any
-        more."""
+    def bounded(self, e: Envelope | None = None, rows: int = 0) -> Iterator[None]:
+        """Limit the lookups of a read that can wait: to `rows`, or to LONG_LOOKUP_ROWS. A read that has waited for
+        ROUNDS lookups is not limited any more."""
         tired = any(r.envelope is e and len(r.lookups) >= ROUNDS for r in self._readers)
-        self.most = 0 if tired else LONG_LOOKUP_ROWS
+        self.most = 0 if tired else rows or LONG_LOOKUP_ROWS
         try:
             yield
         finally:

@@ -215,6 +215,10 @@ class Operator:
         """The pulls from the parents that a pull by output columns needs. Raises Untraceable if there is no plan."""
         raise NotImplementedError
 
+    def also_from(self, node: Node, cols: Columns) -> list[ParentPull]:
+        """Other parents whose columns have all values of these output columns, and perhaps more."""
+        return []
+
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         """By which columns the inputs must be hashed over the workers, and by which the output is hashed then."""
         return alike(inputs)

@@ -237,6 +237,21 @@ class ReadMany:
 
 
 @dataclass(frozen=True)
+class FillKeys:
+    """Fill keys (tuples of Python values) of a view, for clients that then read them from shared memory.
+
+    Answer: `Done` with True once all are present. False: read each one by itself (`Read`), because the view has
+    another definition, or because one of the keys has an error or very many rows. `limit_ms`: as in `Read`.
+    """
+
+    request: int
+    view: str
+    definition: int
+    limit_ms: int
+    keys: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Query:
     """A one-shot: rows of a query that no view answers (`oneshot.py`). No state is kept for it. Answer: `Rows`.
 
@@ -429,7 +444,7 @@ class Done:
 
 Packet = (
     Write | Prepare | Decide | PredictEffect | FindConflicts | CheckUnique | UniqueEntries | ReadPage | Read | ReadMany
-    | Query | NextRows | Migrate
+    | FillKeys | Query | NextRows | Migrate
     | Rehearse | Snapshot | SaveStates | KeepStates
     | Ingest | CheckIngest | Bootstrap | IndexFiles | Evict | Inspect | CheckRowsFit | SetLimit
     | PeerPacket

@@ -26,6 +26,7 @@ _NEEDS: dict[type, dict[str, tuple[type, ...]]] = {
     packets.CheckUnique: {"request": _INT, "table": _TEXT, "removed": _ROW, "added": _ROW, "within": _PART},
     packets.Read: {"request": _INT, "view": _TEXT, "nulls": _FLAG, "fill": _FLAG, "descending": _FLAG,
                    "definition": _INT, "limit_ms": _INT, "chunked": _FLAG},
+    packets.FillKeys: {"request": _INT, "view": _TEXT, "definition": _INT, "limit_ms": _INT, "keys": _ROW},
     packets.ReadMany: {"request": _INT, "alike": _ROW},
     packets.Query: {"request": _INT, "nulls": _FLAG, "descending": _FLAG, "rows": _INT, "limit_ms": _INT,
                     "spread": _FLAG, "chunked": _FLAG, "within": (transaction_packets.Within, type(None))},

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -38,9 +39,10 @@ from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages.peer_messages import EncodedRows, KeysToFill, unpacked
 
-FIRST_ROWS, _MOST_ROWS = 64, 4_096  # of a slice
+FIRST_ROWS, _MOST_ROWS = 16, 4_096  # of a slice
 MOST_VIEWS = 10_000  # whose misses are counted
 MOST_LARGE = 1_000  # keys of one view that are left to their readers; with more, the view is
+READ_ROWS = 2_048  # that one upquery may look up: a key with more is popular, so its readers fill it
 READ_MS = 50  # at most for one upquery; it takes FILL_AHEAD_SLICE_MS as a rule
 MOST_RECEIVED = 32  # batches of keys of other workers that wait here; later ones are left to their readers
 MOST_TRIES = 4  # of an upquery that waits for other workers' rows
@@ -158,11 +160,10 @@ class FillAhead:
 
     def _begun(self, name: str, node: Node) -> _Fill:
         try:
-            bases = list(dict.fromkeys(_origins(node, self._engine.reads[node])))
+            bases = list(dict.fromkeys(_origins(node, self._engine.reads[node], self._rows)))
         except Untraceable:
             bases = []
-        tables = [table for base, _ in bases if (table := self._table(base)) is not None]
-        return _Fill(name, deque(bases), sum(map(self._engine.store.row_count, tables)), over=not bases)
+        return _Fill(name, deque(bases), sum(self._rows(base) for base, _ in bases), over=not bases)
 
     def _name(self, reader: Node) -> str | None:
         """The present name of a reader's view; None if it was dropped."""
@@ -171,6 +172,10 @@ class FillAhead:
     def _table(self, base: Node) -> str | None:
         """The present name of a base table; None if it was dropped."""
         return next((name for name, bases in self._engine.bases.items() if base in bases), None)
+
+    def _rows(self, base: Node) -> int:
+        table = self._table(base)
+        return 0 if table is None else self._engine.store.row_count(table)
 
     def _room(self) -> int:
         """How many bytes may still be used."""
@@ -279,8 +284,8 @@ class FillAhead:
         engine = self._engine
         engine.limits = RequestLimits(engine.clock, READ_MS, processor=engine.processor)
         try:
-            with engine.lookups.bounded():
-                engine.read(view, keys)
+            with engine.lookups.bounded(rows=READ_ROWS):
+                engine.fill_keys(view, keys)
         except LongLookup:
             return False
         except SqlError as error:
@@ -292,14 +297,19 @@ class FillAhead:
         return True
 
 
-def _origins(node: Node, cols: Columns) -> list[tuple[Node, Columns]]:
+def _origins(node: Node, cols: Columns, rows_of: Callable[[Node], int]) -> list[tuple[Node, Columns]]:
     """The base tables, with their columns, from which these columns of a node derive. Raises Untraceable, also if they
-    derive from several tables together."""
+    derive from several tables together. `rows_of`: the rows of a base table. Of a join's sides, the one with fewer rows
+    counts: the votes of a story repeat its key."""
     if not node.parents:
         return [(node, cols)]
     found = []
     for need in sources(node, cols):
         if len(need.cols) < len(cols):
             raise Untraceable(node, "its key derives from several tables together")
-        found += _origins(node.parents[need.port], need.cols)
+        found += _origins(node.parents[need.port], need.cols, rows_of)
+    for other in node.op.also_from(node, cols):
+        with suppress(Untraceable):
+            there = _origins(node.parents[other.port], other.cols, rows_of)
+            found = min(found, there, key=lambda bases: sum(rows_of(base) for base, _ in bases))
     return found

@@ -3,7 +3,7 @@
 Keeps true: a combined read returns for each key the rows that a read of this key alone would return. An error is
 reported only for the read that has it.
 
-Call `read` for one read, `prefill` before adjacent ones, and `many` for a `ReadMany`.
+Call `read` for one read, `prefill` before adjacent ones, `many` for a `ReadMany`, and `fill` for a `FillKeys`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from noria.dataflow.engine.lookups import LongLookup
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.graph.graph import ancestors
 from noria.dataflow.graph.nodes import RemoteRowsNeeded
+from noria.dataflow.graph.protocols import StoreBroken
 from noria.dataflow.graph.request_limits import RequestLimits
 from noria.dataflow.messages import packets
 from noria.dataflow.messages.client_keys import codes_of
@@ -57,6 +58,24 @@ class ViewReads:
         if body.fill:
             return packets.Rows(body.request, None)
         return self._results.make_reply(body.request, view, body.chunked, rows, ordinal)
+
+    def fill(self, body: packets.FillKeys) -> packets.Done:
+        """Fill keys that several clients wait for. If one of them needs special treatment, each is read by itself."""
+        engine, view = self._engine, self._changes.views.get(body.view)
+        if (view is None or view.definition != body.definition or body.view in self._changes.left_out
+                or body.view not in engine.readers or not engine.ready(body.view)):
+            return packets.Done(body.request, False)
+        try:
+            with engine.lookups.bounded():
+                engine.fill_keys(body.view, codes_of(body.keys, view.key_fields, self._symbols))
+        except (SqlError, LongLookup):
+            return packets.Done(body.request, False)
+        except (InvariantViolation, StoreBroken, RemoteRowsNeeded):
+            raise
+        except Exception:  # each read answered by itself shows which one failed
+            engine.forget_partial(ancestors(engine.readers[body.view]))
+            return packets.Done(body.request, False)
+        return packets.Done(body.request, True)
 
     # ------------------------------------------------------------ many
     def prefill(self, bodies: Sequence[packets.Read]) -> None:

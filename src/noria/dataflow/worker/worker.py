@@ -110,7 +110,7 @@ class Worker:
             packets.Read: self._read, packets.Query: self.shots.add, packets.Inspect: self._questions.answer,
             packets.NextRows: self.shots.results.request_next,
             packets.Migrate: lambda b, e: routed(self._peers, b, lambda: self._migrate(b, e)),
-            packets.ReadMany: self._read_many,
+            packets.ReadMany: self._read_many, packets.FillKeys: self._fill_keys,
             packets.Bootstrap: self._bootstrap, packets.CheckRowsFit: lambda _, e: self._deferred.until_fits(e),
             **self.transactions.handlers,
             packets.PredictEffect: self.transactions.planning(partial(commits.predict_effect, workers)),
@@ -249,6 +249,15 @@ class Worker:
         for alike in body.alike:
             self.fill_ahead.missed(alike.view, len(alike.requests))
         return self._reading.many(body, lambda r: self._again(replace(e, body=r)))
+
+    def _fill_keys(self, body: packets.FillKeys, e: Envelope) -> packets.Packet | None:
+        """Fill at once, or when other workers' rows are complete."""
+        self.fill_ahead.missed(body.view, len(body.keys))
+        try:
+            return self._reading.fill(body)
+        except RemoteRowsNeeded as r:
+            self._wait(r, e)
+        return None
 
     def _wait(self, r: RemoteRowsNeeded, e: Envelope, run: Callable[[], packets.Packet | None] | None = None,
               remote: RemoteTableReads | None = None) -> None:

@@ -36,20 +36,20 @@ from noria.dataflow.messages.packets import Done, Inspect, SessionWrites, Write,
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
 from noria.plan.reuse.lookups.through import ReadThrough
-from noria.plan.view import ViewDef
+from noria.plan.view import ViewDef, first_of
 from noria.runtime.cluster import absent_workers
 from noria.runtime.link.link import Link
 from noria.runtime.transactions.open_transaction import Workers
 from noria.server.answering import clock
 from noria.server.answering.first_answer import checks_single_values, first_answer
 from noria.server.answering.first_state_progress import waits_for
-from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
+from noria.server.answering.hits import TOUCH_EVERY, KeyLookup, KnownSelect, MissedKey
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
 from noria.server.answering.locks import TableLocks
 from noria.server.answering.replies import ReplyCache
 from noria.server.answering.result_finish import ResultFinish, as_named, is_of_rows, no_rows, of_all
 from noria.server.answering.statements import CachedStatement, Statements, is_one_key
-from noria.server.answering.view_lookups import ManyRows, ViewLookups, first_of
+from noria.server.answering.view_lookups import ManyRows, ViewLookups
 from noria.server.arrow import arrow_insert
 from noria.server.bulk.jobs import BulkJobs
 from noria.server.outcomes import ResultSet
@@ -195,7 +195,8 @@ class Executor:
         found = self.reads.local(reader, key, keep, through)
         if found is None:
             fetch = partial(self._fetched, reader, through, view, shape, key)
-            return self._from_worker_or_spark(fetch, reader, select, set_state)
+            later = partial(self._from_worker_or_spark, fetch, reader, select, set_state)
+            return MissedKey(self.reads, KeyLookup(reader, key, through, shape), later)
         if not view.key:
             self.program.read_many(view, len(found.rows))
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.version)
@@ -370,9 +371,7 @@ class Executor:
     async def write_by_spark(self, statement: Update | Delete, offset: timedelta, set_state: SetState
                       ) -> asyncio.Future[Any] | None:
         """Let Spark run a write over a large table, and return its done future.  None: the caller must submit it."""
-        timed = self.at_its_time(statement, offset)
-        assert isinstance(timed, Update | Delete)
-        wrote = await self.program.rewrite(timed, set_state)
+        wrote = await self.program.rewrite(cast(Update | Delete, self.at_its_time(statement, offset)), set_state)
         if wrote is None:
             return None
         self.writes += 1

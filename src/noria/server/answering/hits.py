@@ -1,4 +1,5 @@
-"""Answers a known SELECT of one key from shared memory, without the parser and the program.
+"""Answers a known SELECT of one key from shared memory, at once or once its key is filled.  Neither the parser nor
+the program takes part.
 
 Keeps true: the answer is the one that the session itself would return.  If that is not certain, this module returns no
 answer, and the caller passes the statement to the session.
@@ -6,7 +7,8 @@ answer, and the caller passes the statement to the session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -73,6 +75,32 @@ class KeyLookup(NamedTuple):
         """Return the result.  rows: all rows of the key in the reader, with all columns."""
         chosen = rows if self.through is None else self.through.rows(rows)
         return ResultSet(self.shape.shown, self.shape.apply(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class MissedKey:
+    """The answer to a SELECT of one key that is missing.
+
+    `fill` begins to fill the key.  `found` returns the answer once it is filled, or None.  `later` begins an answer
+    that takes its time.  Who awaits this object awaits `later`.
+    """
+
+    reads: ViewLookups
+    lookup: KeyLookup
+    later: Callable[[], Coroutine[Any, Any, ResultSet]]
+
+    def fill(self) -> Future[bool] | None:
+        """Return a future that is done soon, or None if somebody waits for the key otherwise."""
+        fill = self.reads.fill(self.lookup.reader, self.lookup.key)
+        return None if fill is None else fill.soon
+
+    def found(self) -> ResultSet | None:
+        want = self.lookup
+        rows = self.reads.filled(want.reader, want.key, want.through)
+        return None if rows is None else ResultSet(want.shape.shown, want.shape.apply(rows))
+
+    def __await__(self) -> Generator[Any, Any, ResultSet]:
+        return self.later().__await__()
 
 
 def wanted(link: Link, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites

@@ -2,7 +2,7 @@
 
 Keeps true: an answer belongs to the requested definition of the view; error 1412 reports that it was dropped.  Rows
 from shared memory are one version of the key, published by the worker that owns it.  Several keys of one worker are as
-of one moment.  However many clients wait for one key of a view, `fetch` sends one `Read` for it (ONE-REQUEST).
+of one moment.  However many clients wait for one key of a view, one request for it is under way (ONE-REQUEST).
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from noria.dataflow.messages.packets import Done, Inspect, Query, QueryForecast,
 from noria.dataflow.messages.transaction_packets import Within
 from noria.plan.optimizer import kept_top
 from noria.plan.reuse.lookups.through import ReadThrough
-from noria.plan.view import ViewDef
+from noria.plan.view import ViewDef, first_of
+from noria.runtime.link.key_fills import KeyFill, KeyFills
 from noria.runtime.link.link import Link
 from noria.runtime.link.read_batching import KeyRows
 from noria.runtime.link.result_memory import MemoryLease, ResultMemory
 from noria.runtime.routing.scatter_gather import numbered, row_by_row, select_keys
 from noria.server.answering.keys import typed_keys
 from noria.server.outcomes import ReadVersion
-from noria.server.rows import is_large, python_rows
+from noria.server.rows import as_batch, chosen, is_large, python_rows, shown
 from noria.views.reader import AttachedView, AttachedViews, LargeAnswer
 
 Key = tuple[Any, ...]
@@ -104,6 +105,7 @@ class ViewLookups:
         self._attach = attach
         self._views: list[AttachedViews | None] = [None] * link.routes.workers
         self._running_reads: dict[tuple[str, int, Key], _RunningRead] = {}
+        self._fills = KeyFills(lambda: link.staging_workers)
         self._shown: dict[int, tuple[ViewDef, ViewDef]] = {}  # by id of the first
         self.hits = 0
         self.upqueries = self.one_shots = 0
@@ -199,6 +201,29 @@ class ViewLookups:
             return None
         return MappedRows(rows, read_version)
 
+    def fill(self, view: ViewDef, key: Key) -> KeyFill | None:
+        """Let the worker fill a missing key, together with other keys.  None: call `fetch`, because the view is not in
+        shared memory, or because somebody waits for the key otherwise."""
+        worker = self._routes.owner(view, key) if key else 0
+        attached = self.attached(view, worker) if key else None
+        if attached is None or attached.definition != view.definition:
+            return None
+        found = self._fills.find(worker, view.name, view.definition, key)
+        if found is None:
+            if self._running_reads and (view.name, view.definition, key) in self._running_reads:
+                return None
+            self.upqueries += 1
+            found = self._fills.add(worker, view.name, view.definition, self._limit_ms(view) // 2, key)
+        elif found.soon.done():
+            return None
+        self._worker_reads_of[view.name] += 1
+        return found
+
+    def filled(self, view: ViewDef, key: Key, through: ReadThrough | None) -> list[Any] | None:
+        """Return the rows of a key that was filled.  None: call `fetch`.  Raises SqlError as `local` does."""
+        found = self._found(view, key, False, through)
+        return None if found is None else found.rows
+
     async def fetch(self, view: ViewDef, key: Key, through: ReadThrough | None = None) -> list[Any] | ManyRows:
         """Return the key's rows from the worker, which fills the key.  Callers that wait for one key are coalesced.
 
@@ -263,6 +288,10 @@ class ViewLookups:
         """
         near = self._attached_of(view, key) is not None
         if near:
+            if (fill := self._fills.find(self._routes.owner(view, key), view.name, view.definition, key)) is not None:
+                await asyncio.shield(fill.answered)
+                if (found := self._found(view, key)) is not None:
+                    return found.rows
             await self._ask(Read(0, view.name, [key], fill=True, definition=view.definition,
                                  limit_ms=self._limit_ms(view)))
             found = self._found(view, key)
@@ -450,9 +479,9 @@ class ViewLookups:
         self.upqueries += 1
         absent = typed.take(pa.array(ordinals)).combine_chunks()
         some = view.key and len(ordinals)
-        rows = await self._rows(view, _batch(absent, len(ordinals)) if some else [()] * len(ordinals))
+        rows = await self._rows(view, as_batch(absent, len(ordinals)) if some else [()] * len(ordinals))
         own = pa.array(ordinals[rows.column("__key").to_numpy()], pa.int64())
-        rows = _shown(view, chosen(rows.set_column(rows.num_columns - 1, "__key", own), through), through)
+        rows = shown(view, chosen(rows.set_column(rows.num_columns - 1, "__key", own), through), through)
         if found is None or not found.num_rows:
             return rows
         return pa.concat_tables([found, rows]).combine_chunks()
@@ -467,33 +496,4 @@ class ViewLookups:
         self.hits += keys.num_rows - absent
         self._hits_of[view.name] += keys.num_rows - absent
         self._worker_reads_of[view.name] += absent
-        return _shown(view, rows, through), missing
-
-
-def first_of(view: ViewDef) -> tuple[int, bool] | None:
-    """Return (rows, descending) that are enough of a range, if the view orders by its key and has a limit."""
-    if view.after is not None or view.limit is None or not view.order or view.order[0][0] != view.key[0]:
-        return None
-    return view.limit + view.offset, view.order[0][1]
-
-
-def _shown(view: ViewDef, rows: pa.Table, through: ReadThrough | None) -> pa.Table:
-    """Return the visible columns and `__key` under the view's names; with `through`, all columns that it chooses."""
-    if through is not None:
-        return rows.rename_columns([*(view.plan.fields[c].name for c in through.columns), "__key"])
-    names = [*(f.name for f in view.fields), "__key"]
-    return pa.Table.from_arrays([*rows.columns[: view.visible], rows.column("__key")], names=names)
-
-
-def chosen(found: pa.Table, through: ReadThrough | None) -> pa.Table:
-    """Return the rows and columns that `through` chooses from another view's reader, and `__key`."""
-    if through is None:
-        return found
-    for check in through.checks:
-        passes = [check.holds(v) for v in found.column(check.column).to_pylist()]
-        found = found.filter(pa.array(passes, pa.bool_()))
-    return found.select([*through.columns, found.num_columns - 1])
-
-
-def _batch(table: pa.Table, rows: int) -> pa.RecordBatch:
-    return table.to_batches(max_chunksize=rows)[0]
+        return shown(view, rows, through), missing

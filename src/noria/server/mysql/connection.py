@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
             self._bug(bug)
             return
         if not isinstance(reply, bytes):
-            self._send(reply)
+            self._begin(reply)
             return
         self._transport.write(reply)
         if self._conversation.ready and not self._admitted:

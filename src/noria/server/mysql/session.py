@@ -52,6 +52,7 @@ from noria.server.outcomes import (
     Ok,
     Outcome,
     PendingOutcome,
+    PendingRead,
     PreparedHandle,
     ResultSet,
     RowEncoding,
@@ -230,8 +231,7 @@ class Conversation:
     def _query(self, session: Session, payload: bytes) -> Reply:
         sql = payload[1:]
         key: Hashable = sql, session.status << 1 | self._deprecate_eof
-        if session.namespace:
-            key = session.namespace, key
+        key = (session.namespace, key) if session.namespace else key
         kept = self._kept(session, key)
         if kept is None and self._kept_reply is not None and (len(sql) > _SEARCHED_BYTES or _ASKS.search(sql)):
             session.found_rows = codec.count_rows(self._kept_reply, self._deprecate_eof)
@@ -400,9 +400,8 @@ class Conversation:
 
     def _then(self, answer: T | PendingOutcome[T], encode: Callable[[T], bytes]) -> Reply:
         """Return the reply encoded from the session's answer, now or later."""
-        if isinstance(answer, PendingOutcome):
-            return PendingReply(answer.future, lambda done: encode(answer.then(done)), self.refuse)
-        return encode(answer)
+        return encode(answer) if not isinstance(answer, PendingOutcome) else PendingReply(
+            answer.future, lambda done: encode(answer.then(done)), self.refuse)
 
     def _when(self, answer: Answer | Awaitable[Answer] | PendingOutcome[Answer], key: Hashable, binary: bool) -> Reply:
         """Return the reply to a statement, now or later.  key: an immediate reply may be kept under it."""
@@ -413,6 +412,8 @@ class Conversation:
             return reply
         if isinstance(answer, PendingOutcome):
             return PendingReply(answer.future, lambda done: self._encode(answer.then(done), binary), self.refuse)
+        if isinstance(answer, PendingRead):
+            return PendingReply(answer.future, lambda done: self._when(answer.then(done), None, binary), self.refuse)
         if inspect.isawaitable(answer):
             return PendingReply(answer, lambda done: self._encode(done.result(), binary), self.refuse)
         return self._encode(answer, binary)

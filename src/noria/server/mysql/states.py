@@ -21,11 +21,11 @@ class ConversationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReply:
-    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply.  If that raises SqlError,
-    `refuse` encodes the error."""
+    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply, or returns another pending
+    reply.  If that raises SqlError, `refuse` encodes the error."""
 
     awaitable: Awaitable[Any]
-    encode: Callable[[Future[Any]], bytes | Stream]
+    encode: Callable[[Future[Any]], bytes | Stream | PendingReply]
     refuse: Callable[[SqlError], bytes]
 
 

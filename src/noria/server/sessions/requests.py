@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
+from inspect import isawaitable
 from math import isfinite
 from typing import Any
 
@@ -32,7 +33,7 @@ async def complete(session: Session, text: str, parameters: Sequence[Any]) -> li
     if isinstance(answer, PendingOutcome):
         await asyncio.wait((answer.future,))
         answer = answer.then(answer.future)
-    elif asyncio.iscoroutine(answer):
+    elif isawaitable(answer):
         answer = await answer
     outcomes = list(answer) if isinstance(answer, Sequence) else [answer]
     for outcome in outcomes:

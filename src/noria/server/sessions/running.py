@@ -55,6 +55,7 @@ class RunningStatement:
         self.pending: asyncio.Future[Any] | None = None  # the write without a transaction for which it waits
         self._last = ""  # the previous statement
         self._sending: object | None = None
+        self._reading = False  # a SELECT without a task
         self._task: asyncio.Task[Any] | None = None
         self._write: asyncio.Future[Any] | None = None
         self._why: SqlError | None = None
@@ -142,6 +143,18 @@ class RunningStatement:
         self._write = self.pending = future
         future.add_done_callback(self.end)
 
+    def read(self, text: str, reads: Callable[[], Collection[str]]) -> None:
+        """Register a SELECT that needs no task yet.  reads: returns the tables that it reads."""
+        self.begin(text)
+        self._reading, self.reads, self.state = True, reads, "waiting for the worker"
+
+    def read_ended(self) -> SqlError | None:
+        """End a SELECT without a task.  Return why it was stopped; None if it was not."""
+        why = self._why
+        self._reading = False
+        self.end()
+        return why
+
     async def written(self, future: asyncio.Future[Any]) -> None:
         """Within `bounded`: wait until a write is done.  If it is stopped, try to cancel it; wait for the outcome."""
         self.pending = future
@@ -162,12 +175,14 @@ class RunningStatement:
         elif self._task is not None and self._why is None:
             self._why = why
             self._task.cancel()
-        elif self._sending is not None:
+        elif self._sending is not None or self._reading:
             self._why = self._why or why
 
     def leave(self) -> None:
         """Stop the statement, because the client is gone.  A write that was sent continues."""
-        if self._write is None:
+        if self._reading:
+            self.read_ended()
+        elif self._write is None:
             self.stop(interrupted())
 
 

@@ -29,6 +29,7 @@ from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering.executor import Executor
+from noria.server.answering.hits import MissedKey
 from noria.server.answering.statements import CachedStatement
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
@@ -50,7 +51,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.server.sessions import definitions, own_statements, session_reads, writes
+from noria.server.sessions import definitions, missed_reads, own_statements, session_reads, writes
 from noria.server.sessions.given import recursion, temporary_statements
 from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.inspect import information, inspection
@@ -252,7 +253,10 @@ class Session:
                     return answer
                 if self.transaction.unchecked:
                     assert compiled.view is not None, "a SELECT that is answered directly has a view"
-                    first = session_reads.in_time(self, answer, compiled.view)
+                    in_time = partial(self._in_time, compiled, values, text, answer)
+                    pending = missed_reads.begin(self, answer, compiled.view, text, in_time) if isinstance(
+                        answer, MissedKey) else None
+                    return in_time() if pending is None else pending
                 else:
                     if asyncio.iscoroutine(answer):
                         answer.close()  # it has not begun
@@ -280,6 +284,12 @@ class Session:
             if not is_redefined(e):
                 raise self.noted(e) from None
             first = self._again(compiled, values)
+        return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
+
+    def _in_time(self, compiled: CachedStatement, values: Sequence[Any], text: str, answer: Awaitable[ResultSet]
+                 ) -> Awaitable[Outcome]:
+        assert compiled.view is not None, "a SELECT that is answered directly has a view"
+        first = session_reads.in_time(self, answer, compiled.view)
         return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
@@ -455,17 +465,9 @@ class Session:
         finally:
             self.collect_own_writes()
         if self.temporary:
-            self._transact_temporary(command)
+            self.temporary.follow(command.what, command.name)
         if command.release:
             self._processes.hang_up(self.connection_id)
-
-    def _transact_temporary(self, command: sql.Transaction) -> None:
-        if command.what in ("rollback", "rollback to"):
-            self.temporary.rolled_back(command.name)
-        elif command.what == "savepoint":
-            self.temporary.savepoint(command.name)
-        elif command.what != "release":
-            self.temporary.committed()
 
     async def commit(self, idempotency_key: str = "") -> None:
         """Commit the transaction.  idempotency_key: as in `Write`."""

@@ -369,10 +369,11 @@ class RocksEngine:
     def items(self, name: str, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
         return self._read(name, lambda family: reading.items(family, rows, first))
 
-    def slices(self, name: str, rows: int, what: str) -> Iterator[list[Any]]:
-        """Yield all keys, values or items of a family, `rows` at a time."""
+    def slices(self, name: str, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
+               ) -> Iterator[list[Any]]:
+        """Yield the keys, values or items of a family from `first` to below `end`, `rows` at a time."""
         try:
-            yield from reading.slices(self._families[name], rows, what)
+            yield from reading.slices(self._families[name], rows, what, first, end)
         except Exception as e:
             raise self.unreadable(name, e) from e
 

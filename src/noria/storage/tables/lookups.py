@@ -7,13 +7,22 @@ before the current place or behind it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import islice
+from operator import eq
+
 import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
 from noria.dataflow.graph.protocols import TooManyRows
+from noria.storage.format.encoding import successor
 from noria.storage.rocks.engine import RocksEngine
 from noria.storage.tables.table import Index, StoredTable
+
+SWEEP_PREFIXES = 32  # so many prefixes are read in one pass, if few other rows lie between them
+SWEEP_ROWS = 256  # of a slice of such a pass
+SWEEP_SHARE = 4  # it goes on while a quarter of the rows belong to the prefixes
 
 
 def access(source: StoredTable, columns: tuple[int, ...]) -> tuple[Index | None, tuple[int, ...]]:
@@ -34,16 +43,54 @@ def under(engine: RocksEngine, source: StoredTable, index: Index | None, starts:
     """Packed rows under each prefix, and the ordinal of each row's prefix.  TooManyRows: more than `most` (0: any)."""
     family = source.family if index is None else index.family
     found, left = list[list[bytes]](), most if most and source.key else 2**62
-    for prefix in starts:
+    order = sorted(range(len(starts)), key=starts.__getitem__) if len(starts) >= SWEEP_PREFIXES else []
+    sorted_starts = [starts[at] for at in order] if order else starts
+    if order:
+        found, left = swept(engine, family, sorted_starts, left)
+    for prefix in islice(sorted_starts, len(found), None):
         found.append(engine.values_with_prefix(family, prefix, left + 1)[0])
         left -= len(found[-1])
         if left < 0:
             raise TooManyRows
+    if order:
+        places = dict(zip(order, found, strict=True))
+        found = [places[at] for at in range(len(starts))]
     ordinals = np.repeat(np.arange(len(starts)), [len(f) for f in found])
     values = [v for some in found for v in some]
     if index is None or not values:
         return values, ordinals
     return present(engine.get(source.family, values), ordinals)
+
+
+def swept(engine: RocksEngine, family: str, starts: list[bytes], left: int) -> tuple[list[list[bytes]], int]:
+    """The packed rows under sorted prefixes that are close together, read in one pass over their range.
+
+    Returns the rows of the first prefixes only, if prefixes are equal or if other rows lie between them; and how many
+    rows may still be read.  TooManyRows: more than `left`.
+    """
+    found: list[list[bytes]] = []
+    if any(map(eq, starts, islice(starts, 1, None))):
+        return found, left
+    part: list[bytes] = []  # of the prefix whose rows may go on in the next slice
+    for some in engine.slices(family, SWEEP_ROWS, "items", starts[0], successor(starts[-1])):
+        keys, at, taken = [key for key, _ in some], 0, 0
+        while len(found) < len(starts):
+            low = bisect_left(keys, prefix := starts[len(found)], at)
+            at = bisect_left(keys, successor(prefix), low)
+            part += [value for _, value in some[low:at]]
+            taken += at - low
+            if at == len(keys):
+                break
+            found.append(part)
+            part = []
+        left -= taken
+        if left < 0:
+            raise TooManyRows
+        if len(some) > SWEEP_SHARE * taken and len(some) == SWEEP_ROWS:
+            return found, left + len(part)
+    found.append(part)
+    found += [[] for _ in range(len(starts) - len(found))]
+    return found, left
 
 
 def present(values: list[bytes | None], ordinals: Codes) -> tuple[list[bytes], Codes]:

@@ -97,6 +97,14 @@ class Join(Operator):
             self._needs[cols] = [ParentPull(side, mine, side, find=own), ParentPull(1 - side, other, side)]
         return self._needs[cols]
 
+    def also_from(self, node: Node, cols: Columns) -> list[ParentPull]:
+        """The other side of an inner join, if these columns are its keys."""
+        side, mine, covered = self.primary(node, cols)
+        own, other = self.keys[side], self.keys[1 - side]
+        if self.outer or len(covered) < len(cols) or not set(mine) <= set(own):
+            return []
+        return [ParentPull(1 - side, tuple(other[own.index(c)] for c in mine), 1 - side)]
+
     def partition(self, inputs: Sequence[Parts]) -> Partition:
         pairs = list(zip(*self.keys, strict=True))
         if any(self._fields[a].type.folds != self._fields[self.lw + b].type.folds for a, b in pairs):

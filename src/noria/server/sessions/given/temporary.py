@@ -154,6 +154,15 @@ class TemporaryTables:
         self._saved = [s for s in self._saved if s[0] != name]
         self._saved.append((name, self._states()))
 
+    def follow(self, what: str, name: str) -> None:
+        """Do what a statement of a transaction does to the rows.  what, name: as in `Transaction`."""
+        if what in ("rollback", "rollback to"):
+            self.rolled_back(name)
+        elif what == "savepoint":
+            self.savepoint(name)
+        elif what != "release":
+            self.committed()
+
     def rolled_back(self, name: str = "") -> None:
         """Restore the rows of the transaction's begin, or of a savepoint."""
         at = next((n for n, (saved, _) in enumerate(self._saved) if saved == name), None)

@@ -23,11 +23,10 @@ from noria.dataflow.messages.rehearsal import NodePlan
 from noria.plan.describing import named
 from noria.plan.lookups import Range
 from noria.plan.mir import show
-from noria.plan.view import ViewDef
+from noria.plan.view import ViewDef, first_of
 from noria.server.answering import followed_tables
 from noria.server.answering.executor import NOT_MAINTAINED, Executor, SetState
 from noria.server.answering.keys import keys_of, looked_up, range_of
-from noria.server.answering.view_lookups import first_of
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.inspect import inspection
 from noria.sql import commands as sql
