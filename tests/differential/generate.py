@@ -140,7 +140,8 @@ class Generator(Changes):
         if kind >= 20:
             return self._selected_write(table) or self._insert(table, 1)
         if kind == 10 and table.keys:
-            return f"UPDATE {table.name} SET k0 = {self.c.randrange(8)} WHERE k0 = {self.c.randrange(6)}" + (
+            ignore, key, found = self.of("", "", "IGNORE "), self.c.randrange(8), self.c.randrange(6)
+            return f"UPDATE {ignore}{table.name} SET k0 = {key} WHERE k0 = {found}" + (
                 f" AND k1 = {self.c.randrange(6)}" if table.keys > 1 else "")
         if kind == 11:
             return f"TRUNCATE TABLE {table.name}"
@@ -351,9 +352,11 @@ class Generator(Changes):
         return f"{negated}EXISTS (SELECT 1 {inner} AND {correlated})"
 
     def query(self) -> str:
-        kind = self.c.randrange(17)
+        kind = self.c.randrange(18)
         if kind < 6:
             return self._rows()
+        if kind == 17:
+            return self._recursive() or self._rows()
         if kind == 14:
             return self._with()
         if kind > 14:
@@ -417,6 +420,20 @@ class Generator(Changes):
         return (f"WITH w AS (SELECT {group.ref} AS g, COUNT(*) AS n FROM {rows} GROUP BY {group.ref}) "
                 f"SELECT a.g, a.n, b.g FROM w a {self.of('JOIN', 'LEFT JOIN')} w b "
                 f"ON a.n {self.of('=', '<')} b.n WHERE {self.condition((group.merged('a.g'), Col('a.n', 'i')), 1)}")
+
+    def _recursive(self) -> str:
+        """WITH RECURSIVE over the rows of a table; "" if none has two integers."""
+        table: Made = self.of(*self.tables)
+        whole = [c for c in table.columns if c.kind == "i"]
+        if len(whole) < 2:
+            return ""
+        a, b = (c.ref for c in self.c.sample(whole, 2))
+        start = self.of(f"{a} = «i»", f"{b} <= «i»", self.condition(table.columns, 0))
+        depth, union = self.of("d < 2", "d < 3"), self.of("UNION ALL", "UNION", "UNION DISTINCT")
+        shown = self.of("x, d FROM r", "COUNT(*), MAX(d), SUM(x) FROM r", "x, COUNT(*) FROM r GROUP BY x",
+                        f"r.d, {table.name}.{b} FROM r LEFT JOIN {table.name} ON {table.name}.{a} = r.x")
+        return (f"WITH RECURSIVE r AS (SELECT {a} AS x, 0 AS d FROM {table.name} WHERE {start} {union} "
+                f"SELECT n.{b}, d + 1 FROM {table.name} n JOIN r ON n.{a} = r.x WHERE {depth}) SELECT {shown}")
 
     def _scalar(self, source: Source) -> str:
         """A correlated subquery with one value."""

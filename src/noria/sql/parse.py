@@ -44,6 +44,7 @@ from noria.sql.expressions.clock import SOME_MOMENT, Moment
 from noria.sql.query import found_rows, recursive
 from noria.sql.query.locking import locking
 from noria.sql.query.plan_select import select_of
+from noria.sql.query.relations import lateral
 from noria.sql.query.relations.context import Catalog, GivenCatalog
 from noria.sql.statements import (
     alterations,
@@ -145,6 +146,8 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
         return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
+    if any(isinstance(n, exp.Lateral) for n in statement.nodes) and lateral.joined(statement.tree):
+        statement = replace(statement, nodes=nodes_of(statement.tree))
     if names.zone and not _makes_view(statement.tree):
         tree = clock.in_zone(statement.tree, names.zone)
         statement = replace(statement, tree=tree, nodes=nodes_of(tree))
