@@ -22,6 +22,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 settings.load_profile("noria")
 
+# Every JVM that a test starts: its jobs are short, so most of their time would be the optimising compiler's.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
 
 # Files go to the two processes of `make test` in this order: a server's first, which compile the kernels, then those
 # that take minutes; the many short ones come last, so that neither process is left with a long one alone.
@@ -96,12 +99,15 @@ def spark() -> Iterator[Any]:
                       PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
     from pyspark.sql import SparkSession
 
+    from noria.spark.hosting import archive
+
     session = (
         SparkSession.builder.master("local[2]").appName("noria-tests")
         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR").config("spark.driver.memory", "1g")
-        .config("spark.sql.session.timeZone", "UTC").config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.extraJavaOptions", f"-Duser.timezone=UTC {archive.options()}")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )

@@ -53,7 +53,7 @@ class MariaDb:
         return True
 
     def connect(self, database: str | None = "oracle") -> Any:
-        connection = pymysql.connect(unix_socket=self._socket, user="root", autocommit=True)
+        connection = pymysql.connect(unix_socket=self._socket, user="root", autocommit=True, ssl_disabled=True)
         if database is not None:
             with connection.cursor() as cursor:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {database}")

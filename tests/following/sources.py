@@ -75,7 +75,7 @@ class SourceDb:
             self.kill()
 
     def connect(self, database: str | None = DATABASE) -> Any:
-        return pymysql.connect(unix_socket=str(self._directory / "s"), user="root", autocommit=True,
+        return pymysql.connect(unix_socket=str(self._directory / "s"), user="root", autocommit=True, ssl_disabled=True,
                                database=database, charset="utf8mb4", init_command="SET time_zone = '+00:00'")
 
     def run(self, *statements: str, database: str | None = DATABASE) -> None:

@@ -28,7 +28,7 @@ from noria.core.symbols import fold
 from noria.core.types import Kind, SqlType
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.constant_row import Nothing
+from noria.plan.constant_row import GivenRows, Nothing
 from noria.plan.mir import (
     Agg,
     Aggregate,
@@ -65,6 +65,8 @@ def run(plan: Mir, tables: dict[str, list[Row]]) -> list[Row]:
         return list(tables[plan.table.name])
     if isinstance(plan, Nothing):
         return []
+    if isinstance(plan, GivenRows):
+        return list(plan.rows)
     if isinstance(plan, Filter):
         return [r for r in run(plan.input, tables) if is_true(evaluate(plan.predicate, r))]
     if isinstance(plan, Project):

@@ -79,7 +79,7 @@ def test_a_failure_to_make_it_is_a_line_in_the_log(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(archive, "MODULE", "noria.no_such_module")
     if there:
-        (tmp_path / f"{archive._name()}-0.jsa").touch()
+        (tmp_path / f"{archive.name()}-0.jsa").touch()
     asyncio.run(starting.archive_made(tmp_path / "log"))
     assert (tmp_path / "log").exists() != there
     assert there or "No module named noria.no_such_module" in (tmp_path / "log").read_text()

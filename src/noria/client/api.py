@@ -29,6 +29,7 @@ from noria.client.within import TransactionTransport, begun_by
 from noria.core.errors import SqlError
 from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT
 from noria.core.identifiers import quote_identifier
+from noria.core.values import python_values
 
 T = TypeVar("T")
 INSERT_ROWS = 50_000  # of one request; more rows are sent in several requests, each committed by itself
@@ -55,7 +56,7 @@ class Result:
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     """Return the rows of an Arrow table as tuples."""
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True)) if table.num_columns else []
+    return list(zip(*map(python_values, table.columns), strict=True)) if table.num_columns else []
 
 
 def _result(answer: StatementAnswer) -> Result:
@@ -79,7 +80,7 @@ class Changes:
 
     def __iter__(self) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield (sign, row)."""
-        *columns, signs, _, _ = (c.to_pylist() for c in self.batch.columns)
+        *columns, signs, _, _ = map(python_values, self.batch.columns)
         return zip(signs, zip(*columns, strict=True), strict=True)
 
 

@@ -22,6 +22,7 @@ from noria.core.errors import SqlError, unknown_table, view_changed
 from noria.core.errors.codes import TABLE_DEF_CHANGED
 from noria.core.limits import VIEW_BINDS
 from noria.core.types import Kind
+from noria.core.values import python_values
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.server.answering.result_finish import ResultFinish
 from noria.views.reader import AttachedView, AttachedViews, attach
@@ -148,7 +149,7 @@ class SharedView:
                 self._bind()
             self.misses += 1
             table = self._transport.lookup(self.name, self._keys([key])).drop_columns("__key")
-            return list(zip(*(c.to_pylist() for c in table.columns), strict=True))
+            return list(zip(*map(python_values, table.columns), strict=True))
         return rows if self._shape is None else self._shape.apply(rows)
 
     def _rows(self, view: AttachedView | SpreadView, key: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:

@@ -34,6 +34,7 @@ import numpy as np
 from msgspec.msgpack import Ext
 
 from noria.core import columns_codec
+from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZeroDate, ZeroDatetime
 from noria.core.limits import KEPT_TABLES, MESSAGE_PARTS
 from noria.core.message_types import PLAIN, Malformed, MessageLayout, classes_of, fit_of, layouts, plain_parts
 
@@ -367,6 +368,7 @@ _WRITERS: dict[type, Write] = {
     Decimal: lambda v, out: Ext(DECIMAL, str(v).encode()),
     date: lambda v, out: Ext(DATE, v.isoformat().encode()),
     datetime: lambda v, out: Ext(DATETIME, v.isoformat().encode()),
+    ZeroDate: lambda v, out: Ext(DATE, b""), ZeroDatetime: lambda v, out: Ext(DATETIME, b""),
     time: lambda v, out: Ext(TIME, v.isoformat().encode()),
     timedelta: lambda v, out: Ext(DURATION, _DURATION.pack(v.days, v.seconds, v.microseconds)),
     **dict.fromkeys(columns_codec.KINDS, _columns),
@@ -483,12 +485,11 @@ _TUPLE, _LISTS, _EXT = {tuple}, {list}, {Ext}
 _IN_ROWS = PLAIN - {bytes}
 _MARKS = {LIST, DICT, SET, FROZENSET, COLUMNS}
 _READERS: dict[int, Callable[[bytes, _Decoding], Any]] = {
-    ROWS: lambda data, into: _FLAT_ROWS.decode(data),
-    ROW_LIST: lambda data, into: list(_FLAT_ROWS.decode(data)),
+    ROWS: lambda data, into: _FLAT_ROWS.decode(data), ROW_LIST: lambda data, into: list(_FLAT_ROWS.decode(data)),
     INTEGER: lambda data, into: int.from_bytes(data, "big", signed=True),
     DECIMAL: lambda data, into: Decimal(data.decode()),
-    DATE: lambda data, into: date.fromisoformat(data.decode()),
-    DATETIME: lambda data, into: datetime.fromisoformat(data.decode()),
+    DATE: lambda data, into: date.fromisoformat(data.decode()) if data else ZERO_DATE,
+    DATETIME: lambda data, into: datetime.fromisoformat(data.decode()) if data else ZERO_DATETIME,
     TIME: lambda data, into: time.fromisoformat(data.decode()),
     DURATION: lambda data, into: timedelta(*_DURATION.unpack(data)),
     DEFAULT: lambda data, into: object,

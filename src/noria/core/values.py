@@ -5,7 +5,8 @@ A value has the same code in states, views and packets, and on disk except for t
 * NULL is NULL_CODE.  An evaluation error is ERROR_CODE; reading it raises MySQL's error 1690.
 * INT is itself.  DOUBLE is its bits, flipped so that they keep the order; -0.0 becomes 0.0.
 * DECIMAL(p,s) is the value times 10**s.
-* DATE and DATETIME are microseconds since 1970-01-01, DATE at midnight.  TIME is microseconds.
+* DATE and DATETIME are microseconds since 1970-01-01, DATE at midnight; the zero date is ZERO_CODE.  TIME is
+  microseconds.
 * ENUM is the position of its member, from 1.  SET is a mask of members.  Clients see both as text.
 * TEXT is an id of the symbol table.  Bytes are, too, as a text of the characters U+0000 to U+00FF.
 
@@ -37,10 +38,11 @@ from noria.core.expressions.coerce import (
     member_mask,
     member_place,
 )
+from noria.core.expressions.zero_date import ZERO_CODE, ZERO_DATE, ZERO_DATETIME, ZEROS
 from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
 from noria.core.statements import DEFAULT
-from noria.core.symbols import Symbols
-from noria.core.types import BIGINT, DOUBLE, Column, Kind, SqlType
+from noria.core.symbols import NO_SYMBOLS, Symbols
+from noria.core.types import BIGINT, DOUBLE, MOMENTS, Column, Kind, SqlType
 
 Doubles = npt.NDArray[np.float64]
 DAY_MICROS = 86_400_000_000
@@ -104,6 +106,8 @@ def decode(code: int, type: SqlType, symbols: Symbols) -> Any:
         return listed_text(code, kind, type.members)
     if kind is Kind.DECIMAL:
         return Decimal(code).scaleb(-type.scale)
+    if code == ZERO_CODE:
+        return ZERO_DATE if kind is Kind.DATE else ZERO_DATETIME
     if kind is Kind.DATE:
         return date.fromordinal(code // DAY_MICROS + _EPOCH_DAY)
     return EPOCH + timedelta(microseconds=code)
@@ -152,6 +156,30 @@ def arrow_type(type: SqlType) -> pa.DataType:
     if kind is Kind.DECIMAL:
         return pa.decimal128(max(type.precision, 1), type.scale)
     return pa.date32() if kind is Kind.DATE else pa.timestamp("us")
+
+
+def array_of(values: Sequence[Any], type: SqlType) -> pa.Array:
+    """Build an array of `arrow_type(type)` from Python values, the zero date among them."""
+    if type.kind in MOMENTS and any(isinstance(v, ZEROS) for v in values):
+        codes = np.array([NULL_CODE if v is None else encode(v, type, NO_SYMBOLS) for v in values], np.int64)
+        return to_arrow(codes, type, NO_SYMBOLS)
+    return pa.array(values, arrow_type(type))
+
+
+def python_values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
+    """Return the values of a column.  The zero date, which neither Arrow nor Python has, is ZERO_DATE."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        if not (pa.types.is_date32(column.type) or pa.types.is_timestamp(column.type)):
+            raise
+        is_day = pa.types.is_date32(column.type)
+        codes = column.cast(pa.int32() if is_day else pa.int64())
+        zero = pc.equal(codes, ZERO_CODE // DAY_MICROS if is_day else ZERO_CODE)
+        rest = pc.if_else(zero, None, column).to_pylist()
+        value = ZERO_DATE if is_day else ZERO_DATETIME
+        found = [value if z else v for v, z in zip(rest, zero.to_pylist(), strict=True)]
+    return found
 
 
 def to_arrow(codes: Codes, type: SqlType, symbols: Symbols) -> pa.Array:

@@ -10,6 +10,7 @@ from noria.core.types import Field
 from noria.dataflow.graph.nodes import Operator
 from noria.dataflow.ops.stateful.aggregate import Aggregate
 from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.given import Given
 from noria.dataflow.ops.stateful.nothing import Nothing
 from noria.dataflow.ops.stateful.reader import Reader
 from noria.dataflow.ops.stateful.top import Top
@@ -76,6 +77,7 @@ def _group_concat(m: mir.GroupConcat) -> Operator:
 OPERATORS: dict[type[mir.Mir], Callable[..., Operator]] = {
     mir.Base: lambda m: Base(m.table),
     constant_row.Nothing: lambda m: Nothing(m.fields),
+    constant_row.GivenRows: lambda m: Given(m.fields, m.rows),
     mir.Filter: lambda m: Filter(m.fields, m.predicate),
     mir.Project: lambda m: Project(m.fields, m.exprs, _leaves_out(m)),
     mir.Join: _join,

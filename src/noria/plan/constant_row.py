@@ -7,8 +7,9 @@ Keeps true: an Aggregate without groups makes exactly one row, on one worker, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from noria.core.types import BIGINT, Field
 from noria.plan.mir import Aggregate, Mir, agg
@@ -24,6 +25,38 @@ class Nothing(Mir):
 
     def __str__(self) -> str:
         return "nothing"
+
+
+@dataclass(frozen=True)
+class GivenRows(Mir):
+    """Rows that a statement brings itself: those of a temporary table, or of a query of WITH that is answered.
+
+    number: tells the rows from those of other nodes, so that equality need not compare them.  rows: Python values.
+    """
+
+    columns: tuple[Field, ...]
+    number: int
+    rows: tuple[tuple[Any, ...], ...] = field(compare=False, repr=False)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        return self.columns
+
+    def __str__(self) -> str:
+        return f"{len(self.rows)} rows of the statement"
+
+
+def has_given_rows(plan: Mir) -> bool:
+    """Whether the plan has rows of its statement, so that no view can be made of it."""
+    return isinstance(plan, GivenRows) or any(map(has_given_rows, plan.inputs))
+
+
+def with_rows(plan: Mir, number: int, rows: tuple[tuple[Any, ...], ...]) -> Mir:
+    """The plan with these rows in place of those of the `GivenRows` of this number."""
+    if isinstance(plan, GivenRows):
+        return GivenRows(plan.columns, number, rows) if plan.number == number else plan
+    inputs = tuple(with_rows(i, number, rows) for i in plan.inputs)
+    return plan if all(a is b for a, b in zip(inputs, plan.inputs, strict=True)) else plan.with_inputs(*inputs)
 
 
 def one_row() -> Mir:

@@ -13,7 +13,7 @@ from noria.core.errors import SqlError, view_changed
 from noria.core.expressions.expr import columns_of
 from noria.core.types import TableDef
 from noria.plan import mir
-from noria.plan.constant_row import Nothing
+from noria.plan.constant_row import GivenRows, Nothing
 
 Wanted = list[set[int]]  # the needed columns of each input
 
@@ -102,7 +102,7 @@ def _union(parts: Iterable[Iterable[int]]) -> set[int]:
 
 
 _BELOW: dict[type[mir.Mir], Callable[[Any, set[int]], Wanted]] = {
-    Nothing: _same,
+    Nothing: _same, GivenRows: _same,
     mir.Filter: _filter, mir.Project: _project, mir.Join: _join, mir.Aggregate: _aggregate, mir.Distinct: _distinct,
     mir.GroupConcat: _group_concat, mir.Repeat: _repeat, mir.TopK: _all_columns, mir.UnionAll: _same,
     mir.Window: _all_columns,

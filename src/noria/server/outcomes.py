@@ -197,10 +197,12 @@ NEVER: AbstractContextManager[Stopped] = nullcontext(never)
 class Session(Protocol):
     """One client's session: variables, the default database, prepared statements.
 
-    warnings: of the last statement.  A front that sends a kept reply sets it to ().
+    warnings: of the last statement.  A front that sends a kept reply sets it to ().  found_rows: the answer of
+    FOUND_ROWS().  A front that has sent a kept reply sets it before a statement that may ask for it.
     """
 
     warnings: Sequence[Warning_]
+    found_rows: int
 
     @property
     def status(self) -> int:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from noria.core.expressions.coerce import show_time
 from noria.core.limits import LARGE_RESULT_BYTES, OFF_LOOP_ROWS, RESULT_CHUNK_BYTES
 from noria.core.types import Field, Kind, SqlType
-from noria.core.values import arrow_type
+from noria.core.values import array_of, python_values
 from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.runtime.link.result_memory import MemoryLease
@@ -63,7 +63,7 @@ def is_large(table: pa.Table) -> bool:
 
 
 def _tuples(table: pa.Table, width: int) -> list[Any]:
-    return list(zip(*(c.to_pylist() for c in table.columns[:width]), strict=True))
+    return list(zip(*(python_values(c) for c in table.columns[:width]), strict=True))
 
 
 def python_rows(table: pa.Table, width: int) -> list[Any]:
@@ -84,7 +84,7 @@ def arrow_rows(fields: Sequence[Field], rows: Sequence[Sequence[Any]]) -> pa.Tab
 def _array(values: Sequence[Any], type: SqlType) -> pa.Array:
     """Return an Arrow array.  A sum may have more digits than any DECIMAL column; the array's type then has 38."""
     try:
-        return pa.array(values, arrow_type(type))
+        return array_of(values, type)
     except pa.ArrowInvalid:
         if type.kind is not Kind.DECIMAL:
             raise

@@ -29,6 +29,7 @@ from noria.sql.warm_up import plan_some
 
 log = logging.getLogger("noria")
 LOG_EVERY_S = 15  # between two lines of the log about a start that waits
+ARCHIVE_END_S = 5.0  # for which the end of a server waits for the process that makes the archive
 ARCHIVE_AFTER_S = 30  # after the workers are up, since the first clients have priority
 
 
@@ -98,6 +99,9 @@ async def archive_made(log_path: Path) -> None:
         await process.wait()
     finally:
         with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)  # it ends its JVM and removes what it has written
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), ARCHIVE_END_S)
             os.killpg(process.pid, signal.SIGKILL)
 
 

@@ -9,7 +9,7 @@ emptied.  A new key may lack its parent, and its rows are not checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,11 +21,26 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.types import Field, TableDef
 from noria.plan.after import bound, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import GivenRows
 from noria.plan.lookups import Lookup, Parameter, is_plain
 from noria.plan.mir import Filter, Mir
 from noria.plan.view import ViewDef
 from noria.sql.expressions.clock import Moment
-from noria.sql.text.databases import Database
+from noria.sql.session_commands import AlterDatabase as AlterDatabase
+from noria.sql.session_commands import Assignment as Assignment
+from noria.sql.session_commands import CreateDatabase as CreateDatabase
+from noria.sql.session_commands import DeallocatePrepared as DeallocatePrepared
+from noria.sql.session_commands import DropDatabase as DropDatabase
+from noria.sql.session_commands import ExecutePrepared as ExecutePrepared
+from noria.sql.session_commands import FlushHosts as FlushHosts
+from noria.sql.session_commands import Kill as Kill
+from noria.sql.session_commands import LockTables as LockTables
+from noria.sql.session_commands import NoOp as NoOp
+from noria.sql.session_commands import PrepareText as PrepareText
+from noria.sql.session_commands import SetVariable as SetVariable
+from noria.sql.session_commands import Show as Show
+from noria.sql.session_commands import Transaction as Transaction
+from noria.sql.session_commands import Use as Use
 
 
 @dataclass(frozen=True)
@@ -115,7 +130,8 @@ class Select:
     `view` answers it by `lookups`, one for each column of view.key.  If no view can, it is None, and Spark runs
     `batch`.  `limit` and `offset`: parameters that replace the view's own.  `instead`: plans the same SELECT with its
     literal ranges as conditions of the view; raises SqlError if that view cannot be maintained.  `columns`: the
-    fields of its result with their origins; empty: the view's.
+    fields of its result with their origins; empty: the view's.  `once`: no other execution is equal (`RAND()`), so
+    no view is made for it.
     """
 
     view: ViewDef | None
@@ -125,6 +141,7 @@ class Select:
     offset: Parameter | None = None
     instead: Callable[[], Select] | None = field(default=None, compare=False)
     columns: tuple[Field, ...] = ()
+    once: bool = False
 
     @property
     def parameters(self) -> set[int]:
@@ -174,11 +191,81 @@ class LockingSelect:
 
 
 @dataclass(frozen=True)
+class CountedSelect:
+    """SELECT SQL_CALC_FOUND_ROWS.  `count`: selects the number of rows that `select` would have without LIMIT."""
+
+    select: Select
+    count: Select
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.select.fields
+
+
+Given = Mapping[str, GivenRows]
+"""The rows that a statement brings itself, by their names in lower case."""
+
+
+@dataclass(frozen=True)
+class RecursivePart:
+    """A recursive query of WITH.  `first` and `further`: plan the SELECTs before and after the UNION, beside the rows
+    that are known so far.  `columns`: their names, if they are written."""
+
+    name: str
+    columns: tuple[str, ...]
+    distinct: bool
+    first: Callable[[Given], tuple[Command, ...]]
+    further: Callable[[Given], tuple[Command, ...]]
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """A statement with WITH RECURSIVE.  `rest`: plans it when the rows of its recursive queries are known."""
+
+    parts: tuple[RecursivePart, ...]
+    rest: Callable[[Given], Command]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        given: dict[str, GivenRows] = {}
+        for number, part in enumerate(self.parts):
+            found = fields_of(part.first(given)[0])
+            names = part.columns or tuple(f.name for f in found)
+            given[part.name] = GivenRows(tuple(Field(n, f.type) for n, f in zip(names, found, strict=False)), -number,
+                                         ())
+        return fields_of(self.rest(given))
+
+
+@dataclass(frozen=True)
 class CreateTableAs:
     """CREATE TABLE … AS SELECT: the table, and the INSERT of the SELECT's rows into it."""
 
     create: CreateTable
     fill: SelectedWrite
+
+
+@dataclass(frozen=True)
+class SelectInto:
+    """SELECT … INTO variables.  command: the SELECT.  names: the variables, in lower case."""
+
+    command: Command
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CreateTemporary:
+    """CREATE TEMPORARY TABLE.  fill: the INSERT of the rows of AS SELECT."""
+
+    create: CreateTable
+    fill: SelectedWrite | None = None
+
+
+@dataclass(frozen=True)
+class DropTemporary:
+    """DROP TEMPORARY TABLE."""
+
+    names: tuple[str, ...]
+    if_exists: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,12 +287,13 @@ class SelectedWrite:
     or LIMIT.
 
     `select`: of an INSERT, perhaps a SELECT without FROM for each row.  `insert`: the INSERT without its rows; None for
-    the others, which have `targets`.
+    the others, which have `targets`.  `ignore`: rows that break a key or a condition stay as they are.
     """
 
     select: Select | LockingSelect | tuple[SelectItems, ...]
     insert: Insert | None = None
     targets: tuple[WriteTarget, ...] = ()
+    ignore: bool = False
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -312,130 +400,12 @@ class Explain:
     text: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
-class Show:
-    """SHOW and DESCRIBE.  `what`: in lower case with single spaces, without FULL, GLOBAL and SESSION ("tables",
-    "columns", "create table", "variables", "warnings", …).  `target`: the named table, view or database."""
-
-    what: str
-    target: str = ""
-    like: str | None = None
-    full: bool = False
-    scope: str = ""
-    where: str = ""  # the condition of WHERE as written, over the answer's columns
-    limit: tuple[int, int] | None = None  # OFFSET and LIMIT, of warnings and errors
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One assignment of SET.  `scope`: "session", "global", "user" (@x), or "" if not written.  `name`: in lower case.
-    `value`: a Python value, or an `OutputColumn` that reads another variable."""
-
-    scope: str
-    name: str
-    value: Any
-
-
-@dataclass(frozen=True)
-class SetVariable:
-    """SET.  SET NAMES is an assignment to `names`; SET [SESSION] TRANSACTION is one to `transaction`."""
-
-    assignments: tuple[Assignment, ...]
-
-
-@dataclass(frozen=True)
-class PrepareText:
-    """PREPARE name FROM a text, or FROM @variable."""
-
-    name: str
-    text: str | None
-    variable: str = ""
-
-
-@dataclass(frozen=True)
-class ExecutePrepared:
-    """EXECUTE name USING variables."""
-
-    name: str
-    variables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DeallocatePrepared:
-    name: str
-
-
-@dataclass(frozen=True)
-class Use:
-    database: str
-
-
-@dataclass(frozen=True)
-class CreateDatabase:
-    database: Database
-    if_not_exists: bool = False
-
-
-@dataclass(frozen=True)
-class AlterDatabase:
-    """ALTER DATABASE: the database with its new options."""
-
-    database: Database
-
-
-@dataclass(frozen=True)
-class DropDatabase:
-    name: str
-    if_exists: bool = False
-    foreign_key_checks: bool = field(default=True, repr=False)
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """BEGIN, COMMIT, ROLLBACK, and the statements about savepoints.  `name`: of the savepoint."""
-
-    what: Literal["begin", "commit", "rollback", "savepoint", "rollback to", "release"]
-    name: str = ""
-    read_only: bool | None = None  # None: as SET TRANSACTION or the session says
-    chain: bool = False  # COMMIT AND CHAIN: the next transaction begins at once
-    release: bool = False  # COMMIT RELEASE: the connection ends
-    snapshot: bool = False  # WITH CONSISTENT SNAPSHOT: the snapshot is of this moment
-
-
-@dataclass(frozen=True)
-class Kill:
-    """KILL [CONNECTION | QUERY] number."""
-
-    number: int
-    connection: bool
-
-
-@dataclass(frozen=True)
-class FlushHosts:
-    """FLUSH HOSTS: addresses that were blocked after broken connections may connect again."""
-
-
-@dataclass(frozen=True)
-class NoOp:
-    """A statement without effect: FLUSH PRIVILEGES, ANALYZE, OPTIMIZE, a comment.  `what`: its word.  `tables`: those
-    that it names."""
-
-    what: str
-    tables: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class LockTables:
-    """LOCK TABLES, with (table, whether for WRITE); UNLOCK TABLES if `tables` is empty."""
-
-    tables: tuple[tuple[str, bool], ...] = ()
-
-
 Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | CreateView | CreatePlaceholderView
-           | DropView | Select | LockingSelect | SessionDependent | SelectItems | Do | Information | Explain | Show
-           | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
+           | DropView | Select | CountedSelect | LockingSelect | SessionDependent | SelectItems | Do | Information
+           | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
-           | Insert | Update | Delete | SelectedWrite | CreateTableAs)
+           | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive
+           | CreateTemporary | DropTemporary | SelectInto)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)
@@ -467,11 +437,14 @@ class PlannedStatement:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The columns of the result; empty for a statement without one."""
-        if isinstance(self.command, Select | LockingSelect | SessionDependent | Information):
-            return self.command.fields
-        if isinstance(self.command, SelectItems):
-            return tuple(i.field for i in self.command.items)
-        return ()
+        return fields_of(self.command)
+
+
+def fields_of(command: Command) -> tuple[Field, ...]:
+    """The columns of the command's result; empty for a command without one."""
+    if isinstance(command, Select | CountedSelect | LockingSelect | SessionDependent | Information | Recursive):
+        return command.fields
+    return tuple(i.field for i in command.items) if isinstance(command, SelectItems) else ()
 
 
 def bound_select(select: Select, values: Sequence[Any]) -> Select:
@@ -485,7 +458,7 @@ def bound_select(select: Select, values: Sequence[Any]) -> Select:
         view = replace(view, limit=_count(values[select.limit.ordinal]))
     if select.offset is not None:
         view = replace(view, offset=_count(values[select.offset.ordinal]))
-    return Select(view, lookups, select.batch, columns=select.columns)
+    return Select(view, lookups, select.batch, columns=select.columns, once=select.once)
 
 
 def _count(value: Any) -> int:

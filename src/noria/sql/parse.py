@@ -18,23 +18,33 @@ from noria.core.errors import PlaceholderViewError, SqlError, not_supported, par
 from noria.core.errors.codes import EMPTY_QUERY, WRONG_ARGUMENTS
 from noria.sql.commands import (
     Command,
+    CountedSelect,
     CreatePlaceholderView,
+    CreateTable,
+    CreateTableAs,
+    CreateTemporary,
     CreateView,
     Do,
+    DropTable,
+    DropTemporary,
     Explain,
+    Given,
     LockingSelect,
     NoOp,
     PlannedStatement,
     Select,
+    SelectedWrite,
+    SelectInto,
     SelectItems,
     SessionDependent,
     bound_select,
 )
-from noria.sql.expressions import clock
+from noria.sql.expressions import chance, clock
 from noria.sql.expressions.clock import SOME_MOMENT, Moment
+from noria.sql.query import found_rows, recursive
 from noria.sql.query.locking import locking
 from noria.sql.query.plan_select import select_of
-from noria.sql.query.relations.context import Catalog
+from noria.sql.query.relations.context import Catalog, GivenCatalog
 from noria.sql.statements import (
     alterations,
     definitions,
@@ -47,8 +57,11 @@ from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
 from noria.sql.text.databases import STORED, Names
+from noria.sql.text.refusals import refuse
+from noria.sql.text.select_into import without_into
 from noria.sql.text.shape import split
 from noria.sql.text.syntax import Statement, parse_tokens, snippet, statements_of, tokenize, too_deep
+from noria.sql.text.trees import nodes as nodes_of
 
 Binder = Callable[[Sequence[Any]], Command]
 
@@ -119,6 +132,11 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
                         lambda values: Explain(_unlocked(inner.binder(values)), analyze, of))
     if word == "DO" and len(tokens) > 1:
         return _done(tokens, text, catalog)
+    tokens, variables = without_into(tokens)
+    if variables:
+        into = _plan_statement(tokens, text, catalog, names)
+        return PlannedStatement(SelectInto(into.command, variables), into.parameters,
+                                lambda values: SelectInto(into.binder(values), variables))
     statement = replace(parse_tokens(tokens, text), any_of_group=names.any_of_group)
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):
@@ -127,6 +145,9 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
         stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
         return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
+    if names.zone and not _makes_view(statement.tree):
+        tree = clock.in_zone(statement.tree, names.zone)
+        statement = replace(statement, tree=tree, nodes=nodes_of(tree))
     command, binder = _command(statement, catalog, names)
     return PlannedStatement(command, statement.parameters, binder)
 
@@ -149,7 +170,9 @@ def _do(command: Command) -> Command:
 
 
 def _unlocked(command: Command) -> Command:
-    """The SELECT without its locks, which do not change how it is answered."""
+    """The SELECT without its locks and its count, which do not change how it is answered."""
+    if isinstance(command, CountedSelect):
+        return command.select
     if not isinstance(command, LockingSelect):
         return command
     return command.grouped or command.select
@@ -181,11 +204,16 @@ def _explained(tokens: list[Token]) -> list[Token]:
 
 def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
     tree = statement.tree
+    if any(isinstance(n, exp.With) and n.args.get("recursive") for n in statement.nodes):
+        recursive.without_word(tree)
+        if recursive.clause_of(tree) is not None:
+            return _recursive(statement, tree, catalog, names)
     if isinstance(tree, _SELECTS):
         return (_of_session if _reads_session(statement) else _select)(statement, tree.unnest(), catalog)
     if isinstance(tree, exp.Insert | exp.Update | exp.Delete):
-        selected = selected_writes.needs_select(tree)
-        if clock.reads_session(statement.nodes) or (selected and clock.reads_clock(statement.nodes)):
+        selected = statement.ignore or selected_writes.needs_select(tree)
+        nodes = statement.nodes
+        if clock.reads_session(nodes) or chance.reads_chance(nodes) or (selected and clock.reads_clock(nodes)):
             return _of_session(statement, tree, catalog)
         return _writing(statement, tree, catalog)
     if isinstance(tree, exp.TruncateTable):
@@ -196,6 +224,8 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
         return _fixed(alterations.create_index(tree, catalog))
     if isinstance(tree, exp.Drop) and tree.kind == "INDEX":
         return _fixed(alterations.drop_index(tree, catalog))
+    if statement.temporary:
+        return _fixed(_temporary(statement, tree, catalog, names))
     if isinstance(tree, exp.Create) and table_copies.is_copy(tree):
         return _fixed(table_copies.create(statement, tree, catalog, names))
     if isinstance(tree, exp.Create):
@@ -205,6 +235,32 @@ def _command(statement: Statement, catalog: Catalog, names: Names) -> tuple[Comm
     if isinstance(tree, exp.Condition):  # a bare name or expression, which sqlglot parses as a statement
         raise parse_error(f"near '{snippet(tree)}'")
     raise not_supported(f"this statement: {snippet(tree)}")
+
+
+def _temporary(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> Command:
+    """CREATE and DROP TEMPORARY TABLE."""
+    if isinstance(tree, exp.Drop):
+        dropped = definitions.drop(statement, tree)
+        assert isinstance(dropped, DropTable)
+        return DropTemporary(dropped.names, dropped.if_exists)
+    assert isinstance(tree, exp.Create)
+    made = (table_copies.create if table_copies.is_copy(tree) else definitions.create)(statement, tree, catalog, names)
+    if isinstance(made, CreateTableAs):
+        return CreateTemporary(made.create, made.fill)
+    assert isinstance(made, CreateTable)
+    return CreateTemporary(made)
+
+
+def _recursive(statement: Statement, tree: exp.Expr, catalog: Catalog, names: Names) -> tuple[Command, Binder]:
+    """The command of a statement with WITH RECURSIVE."""
+    def plan(part: exp.Expr, given: Given) -> Command:
+        alone = replace(statement, tree=part, nodes=nodes_of(part), parameters=0)
+        return _command(alone, GivenCatalog(catalog, given), names)[0]
+
+    def binder(values: Sequence[Any]) -> Command:
+        return recursive.recursive(tree, values, plan)
+
+    return binder([None] * statement.parameters), binder
 
 
 _SELECTS = (exp.Select, exp.SetOperation, exp.Subquery)
@@ -227,7 +283,7 @@ def _write(binder: Binder, statement: Statement) -> tuple[Command, Binder]:
 
 def _writing(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     """The command of an INSERT, UPDATE or DELETE."""
-    if selected_writes.needs_select(tree):
+    if statement.ignore or selected_writes.needs_select(tree):
         return selected_writes.translate(statement, tree, catalog)
     if isinstance(tree, exp.Insert):
         return _write(writes.insert(statement, tree, catalog), statement)
@@ -239,7 +295,7 @@ def _writing(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Co
 
 def _reads_session(statement: Statement) -> bool:
     """Whether each execution plans the SELECT anew, with values of its session."""
-    if clock.reads_clock(statement.nodes):
+    if clock.reads_clock(statement.nodes) or chance.reads_chance(statement.nodes):
         return True
     return clock.reads_session(statement.nodes) and not _is_items(statement, statement.tree.unnest())
 
@@ -254,16 +310,19 @@ def _of_session(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple
     """The command of a statement that reads the clock or its session: each execution plans it with their values."""
     plan = _select if isinstance(tree, _SELECTS) else _writing
     session = not _is_items(statement, tree)
+    once = chance.reads_chance(statement.nodes)
 
     def planned(moment: Moment) -> tuple[Command, Binder, list[Any]]:
         now, more = clock.at(tree, statement.parameters, moment, session)
+        chance.seeded(now, lambda: float(moment.value("function", "RAND", "") or 0))
         command, binder = plan(replace(statement, parameters=statement.parameters + len(more)), now, catalog)
         return command, binder, more
 
     def bound(values: Sequence[Any]) -> Command:
         def at(moment: Moment) -> Command:
             _, binder, more = planned(moment)
-            return binder([*values, *more])
+            command = binder([*values, *more])
+            return _once(command) if once else command
 
         return SessionDependent(at, fields)
 
@@ -272,7 +331,20 @@ def _of_session(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple
     return bound([None] * statement.parameters), bound
 
 
+def _once(command: Command) -> Command:
+    """The command whose SELECTs no view answers, because no other execution has the same numbers of chance."""
+    if isinstance(command, Select):
+        return replace(command, once=True)
+    if isinstance(command, CountedSelect):
+        return replace(command, select=replace(command.select, once=True))
+    if isinstance(command, SelectedWrite) and isinstance(command.select, Select):
+        return replace(command, select=replace(command.select, once=True))
+    return command
+
+
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
+    if isinstance(tree, exp.Select) and found_rows.counts(tree):
+        return _counted(statement, tree, catalog)
     if isinstance(tree, exp.Select) and tree.args.get("locks"):
         return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and from_nothing(tree):
@@ -294,6 +366,14 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
     if not statement.parameters:
         return _fixed(select)
     return select, partial(bound_select, select)
+
+
+def _counted(statement: Statement, tree: exp.Select, catalog: Catalog) -> tuple[Command, Binder]:
+    """SELECT SQL_CALC_FOUND_ROWS."""
+    if tree.args.get("locks"):
+        raise refuse("SQL_CALC_FOUND_ROWS with FOR UPDATE or FOR SHARE", tree, "leave one of them out")
+    return found_rows.counted(tree, lambda bare: _select(statement, bare, catalog), lambda count, parameters: _select(
+        replace(statement, parameters=parameters), count, catalog))
 
 
 def _bound(select: Select, values: Sequence[Any]) -> Select:

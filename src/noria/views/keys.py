@@ -22,7 +22,7 @@ from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUM
 from noria.core.limits import MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import Field, Kind
-from noria.core.values import arrow_type, encode, from_arrow, texts_of
+from noria.core.values import array_of, arrow_type, encode, from_arrow, texts_of
 from noria.state.symbols.symbols import AttachedSymbols
 
 NO_ID = -1  # the code of a text that is not in the symbol table; it may still be in the base tables
@@ -130,4 +130,4 @@ def key_columns(keys: Any, fields: Sequence[Field]) -> tuple[list[Any], int]:
     if isinstance(keys, np.ndarray):
         return [pa.array(keys)], len(keys)
     columns = list(zip(*keys, strict=True)) if keys else [()] * len(fields)
-    return [pa.array(c, arrow_type(f.type)) for c, f in zip(columns, fields, strict=True)], len(keys)
+    return [array_of(c, f.type) for c, f in zip(columns, fields, strict=True)], len(keys)

@@ -196,7 +196,7 @@ class Text(Way):
         if self._open is None:
             self.since = self._world.faults
             self._open = pymysql.connect(host="127.0.0.1", port=self._port, user="root", autocommit=True,
-                                         client_flag=CLIENT.FOUND_ROWS, read_timeout=PATIENCE_S,
+                                         client_flag=CLIENT.FOUND_ROWS, read_timeout=PATIENCE_S, ssl_disabled=True,
                                          write_timeout=PATIENCE_S, connect_timeout=PATIENCE_S)
         return self._open
 

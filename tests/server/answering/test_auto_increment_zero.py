@@ -11,7 +11,7 @@ import pytest
 from noria.core.errors import SqlError
 from noria.core.statements import Insert
 from noria.core.types import INT, Column, TableDef
-from noria.server.answering.auto_increment_zero import refuse_zero
+from noria.server.sessions.modes.auto_increment_zero import refuse_zero
 
 TABLE = TableDef("t", (Column("a", INT), Column("id", INT, False, auto_increment=True)), (1,))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,11 +74,11 @@ def test_the_archive_is_named_after_java_and_the_jars(tmp_path: Path, monkeypatc
 def test_one_process_makes_it_and_no_start_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
     monkeypatch.setattr(archive, "_run", lambda command, tell: Path(command[4]).write_text("made"))
-    with locked(tmp_path, f"{archive._name()}.lock", wait=False) as mine:
+    with locked(tmp_path, f"{archive.name()}.lock", wait=False) as mine:
         assert mine and not archive.make() and archive.options() == ""
     assert archive.make() and not archive.make()
-    assert {p.name for p in tmp_path.iterdir()} == {f"{archive._name()}.lock", f"{archive._name()}-4.jsa"}
-    assert f"{archive._name()}-4.jsa" in archive.options()
+    assert {p.name for p in tmp_path.iterdir()} == {f"{archive.name()}.lock", f"{archive.name()}-4.jsa"}
+    assert f"{archive.name()}-4.jsa" in archive.options()
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,47 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(archive, "MODULE", "noria.no_such_module")
     with pytest.raises(subprocess.CalledProcessError):
         archive.make()
-    assert [p.name for p in tmp_path.iterdir()] == [f"{archive._name()}.lock"]
+    assert [p.name for p in tmp_path.iterdir()] == [f"{archive.name()}.lock"]
+
+
+def test_what_killed_attempts_have_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_directories", lambda: (tmp_path, tmp_path))
+    monkeypatch.setattr(archive, "_run", lambda command, tell: Path(command[4]).write_text("made"))
+    (tmp_path / f"{archive.name()}.4711").write_text("half of an archive")
+    assert archive.make()
+    assert {p.name for p in tmp_path.iterdir()} == {f"{archive.name()}.lock", f"{archive.name()}-4.jsa"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_goes_on_when_the_one_that_makes_it_is_killed(tmp_path: Path, number: int) -> None:
+    """SIGTERM: also what it has written is removed."""
+    text = ("import sys; from pathlib import Path; from noria.spark.hosting import archive\n"
+            f"archive._directories = lambda: (Path({str(tmp_path)!r}),) * 2\narchive.main()")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", text], env=environment) as maker:
+        while not (jvms := _jvms_of(maker.pid)):
+            assert maker.poll() is None
+            os.sched_yield()
+        maker.send_signal(number)
+        maker.wait(60)
+    while any(Path(f"/proc/{pid}").exists() for pid in jvms):
+        os.sched_yield()
+    if number == signal.SIGTERM:
+        assert [p.name for p in tmp_path.iterdir()] == [f"{archive.name()}.lock"]
+
+
+def _jvms_of(maker: int) -> list[int]:
+    """The JVM below a process that makes an archive, and the process between; none before it runs."""
+    below = _children(maker)
+    found = [jvm for pid in below for jvm in _children(pid)]
+    return below + found if found else []
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has just ended
+        return []
 
 
 def test_what_a_java_says_of_itself_is_what_is_written_beside_it() -> None:

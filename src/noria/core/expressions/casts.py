@@ -34,6 +34,7 @@ from noria.core.expressions.coerce import (
     show_time,
 )
 from noria.core.expressions.library import json
+from noria.core.expressions.zero_date import ZERO_DATETIME, is_zero_text
 from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, MIN_INT, NULL_CODE
 from noria.core.symbols import NO_SYMBOLS, Symbols
 from noria.core.types import BIGINT, DATETIME, MOMENTS, Column, Kind, SqlType
@@ -68,6 +69,8 @@ def integer_prefix(text: str) -> int:
 
 def parse_moment(value: Any) -> datetime | None:
     """Return the moment that a literal denotes, or None."""
+    if is_zero_text(value):
+        return ZERO_DATETIME
     try:
         moment = coerce(value, _MOMENT, 1)
     except SqlError:
@@ -408,7 +411,7 @@ def show(value: Any, type: SqlType) -> str:
     """Return the text of a value of the type, as MySQL prints it."""
     if isinstance(value, datetime):
         fraction = f".{value.microsecond:06d}"[: type.scale + 1] if type.scale else ""
-        return f"{value:%Y-%m-%d %H:%M:%S}{fraction}"
+        return f"{value.year:04}{value:-%m-%d %H:%M:%S}{fraction}"
     if isinstance(value, float):
         return show_float(value) if type.bits == 32 else show_double(value)
     if isinstance(value, timedelta):

@@ -18,6 +18,7 @@ from typing import Any
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
 from noria.core.errors.codes import INVALID_JSON_TEXT, TRUNCATED_WRONG_VALUE, WARN_DATA_TRUNCATED
 from noria.core.expressions.library import json
+from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZEROS
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
 from noria.core.symbols import fold
 from noria.core.types import Column, Kind
@@ -290,6 +291,8 @@ def parse_time(value: Any) -> timedelta | None:
     """Read a value as MySQL reads a TIME: '10:11:12.5', '1 10:11', '101112', a datetime.  Return None if it is none."""
     if isinstance(value, timedelta):
         return value
+    if isinstance(value, ZEROS):
+        return timedelta()
     if isinstance(value, datetime):
         return value - datetime(value.year, value.month, value.day)
     if isinstance(value, time):
@@ -346,6 +349,8 @@ _OTHERS: dict[Kind, Callable[[Any, Column, int], Any]] = {Kind.TIME: _time, Kind
 def _moment(value: Any, column: Column, row: int) -> date | datetime:
     """Convert to DATE or DATETIME: a Python date or datetime."""
     type = column.type
+    if isinstance(value, ZEROS):
+        return ZERO_DATE if type.kind is Kind.DATE else ZERO_DATETIME
     moment = _datetime(value)
     if moment is not None and type.kind is Kind.DATETIME:
         moment = _to_scale(moment, type.scale)

@@ -19,28 +19,45 @@ from noria.core.expressions import casts
 from noria.core.expressions.expr import Call
 from noria.core.expressions.failures import is_of_a_row
 from noria.core.expressions.library import LIBRARY, ArgumentType, Function
+from noria.core.expressions.zero_date import ZERO_CODE
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import NO_SYMBOLS, Symbols
-from noria.core.types import Kind, SqlType
+from noria.core.types import MOMENTS, Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
 
 Node = Callable[[Codes, Symbols], Codes]
+Compute = Callable[[list[Codes], Symbols], Codes]  # over the codes of the arguments
 
 
 def library_node(e: Call, nodes: list[Node]) -> Node:
     function = LIBRARY[e.op]
-    if function.codes is not None:
-        return _over_arrays(e, nodes, function.codes)
-    return _over_values(e, nodes, function)
-
-
-# ------------------------------------------------------------------ over arrays
-def _over_arrays(e: Call, nodes: list[Node], f: Callable[..., Any]) -> Node:
-    doubles = [a.type.kind is Kind.DOUBLE for a in e.args]
-    to_double = e.type.kind is Kind.DOUBLE
+    compute = _over_values(e, function) if function.codes is None else _over_arrays(e, function.codes)
+    dates = [n for n, a in enumerate(e.args) if a.type.kind in MOMENTS and function.want(n) in _DATES]
+    if function.sees_zero or not dates:
+        return lambda columns, symbols: compute([node(columns, symbols) for node in nodes], symbols)
+    of_zero = np.int64(NULL_CODE if function.of_zero is None else function.of_zero)
 
     def run(columns: Codes, symbols: Symbols) -> Codes:
         arguments = [node(columns, symbols) for node in nodes]
+        out = compute(arguments, symbols)
+        for n in dates:
+            zero = arguments[n] == ZERO_CODE
+            if zero.any():
+                out = _masked(arguments, np.where(zero, of_zero, out))
+        return out
+
+    return run
+
+
+_DATES = (ArgumentType.DATE, ArgumentType.MOMENT)
+
+
+# ------------------------------------------------------------------ over arrays
+def _over_arrays(e: Call, f: Callable[..., Any]) -> Compute:
+    doubles = [a.type.kind is Kind.DOUBLE for a in e.args]
+    to_double = e.type.kind is Kind.DOUBLE
+
+    def run(arguments: list[Codes], symbols: Symbols) -> Codes:
         with np.errstate(all="ignore"):
             out = f(*(decode_doubles(a) if d else a for a, d in zip(arguments, doubles, strict=True)))
         if to_double:
@@ -63,14 +80,14 @@ def _masked(arguments: list[Codes], out: Codes) -> Codes:
 
 
 # ------------------------------------------------------------------ over values
-def _over_values(e: Call, nodes: list[Node], function: Function) -> Node:
+def _over_values(e: Call, function: Function) -> Compute:
     f = function.values
     assert f is not None
     readers = [_reader(a.type, function.want(i)) for i, a in enumerate(e.args)]
     writer, sees_null = _writer(e.type), function.sees_null
 
-    def run(columns: Codes, symbols: Symbols) -> Codes:
-        table = np.stack(np.broadcast_arrays(*(node(columns, symbols) for node in nodes), _ONE))[:-1]
+    def run(arguments: list[Codes], symbols: Symbols) -> Codes:
+        table = np.stack(np.broadcast_arrays(*arguments, _ONE))[:-1]
         rows, place = _distinct(table)
         results: list[Any] = []
         late = 0

@@ -36,6 +36,7 @@ from noria.dataflow.graph.ranges import sources
 from noria.dataflow.graph.request_limits import collect
 from noria.dataflow.graph.story import More
 from noria.dataflow.ops.stateful.base import Base
+from noria.dataflow.ops.stateful.given import Given
 from noria.dataflow.ops.stateful.keep import Keep
 from noria.dataflow.ops.stateful.nothing import Nothing
 from noria.dataflow.ops.stateful.top import Top
@@ -179,6 +180,8 @@ class OneShot:
         """Look up rows of a base table, by an index as long as that is cheaper than a scan."""
         op, requested = node.op, self.folded(node, cols, keys)
         assert isinstance(op, Base)
+        if isinstance(op, Nothing):
+            return op.lookup(self, node, cols, keys)
         table = op.table.name
         some = distinct(requested)
         cost = self._lookup_cost[node] = self._lookup_cost[node] + LOOKUP_ROWS * some.shape[1]
@@ -274,6 +277,8 @@ class OneShot:
     def _reach(self, node: Node, cols: Columns, low: int, high: int, rows: int, descending: bool) -> int | None:
         """A value up to which the tables have about `rows` rows, counted from low (`descending`: from high). The
         other end if they have fewer; None if no index shows it."""
+        if isinstance(node.op, Nothing):
+            return None
         if not node.parents:
             table, column = _table(node), cols[0]
             if not self.store.finds(table, cols):
@@ -335,7 +340,7 @@ class OneShot:
     def _is_indexed(self, node: Node, cols: Columns) -> bool:
         """Whether rows of the node can be looked up by these columns without a scan."""
         if not node.parents:
-            return self.store.finds(_table(node), cols)
+            return not isinstance(node.op, Nothing) and self.store.finds(_table(node), cols)
         try:
             needs = sources(node, cols)
         except Untraceable:
@@ -358,7 +363,7 @@ class OneShot:
             self._spend(len(twin.stored))
             yield twin.op.all_rows(self, twin)
         elif isinstance(node.op, Nothing):
-            return
+            yield from node.op.stream(self, node)
         elif not node.parents:
             yield from self._scanned(node)
         elif isinstance(node.op, Top) and (ordered := self._in_order(node, node.op)) is not None:
@@ -400,6 +405,8 @@ class OneShot:
 
     def _about(self, node: Node) -> float:
         """An estimate of the rows of a node."""
+        if isinstance(node.op, Given):
+            return len(node.op.values)
         if isinstance(node.op, Nothing):
             return 0
         if not node.parents:

@@ -7,14 +7,14 @@ from functools import lru_cache
 
 from noria.core.expressions.functions.failing import aggregate_can_fail, can_fail
 from noria.core.limits import KEPT_PLANS
-from noria.plan.constant_row import Nothing
+from noria.plan.constant_row import GivenRows, Nothing
 from noria.plan.mir import Aggregate, Base, Distinct, Filter, Join, Mir, Project, TopK, UnionAll
 
 
 @lru_cache(maxsize=KEPT_PLANS)
 def errorless(plan: Mir) -> tuple[bool, ...]:
     """For each column, whether no row can hold an error in it, of its own or of a condition below."""
-    if isinstance(plan, Base | Nothing):
+    if isinstance(plan, Base | Nothing | GivenRows):
         return (True,) * plan.width
     below = tuple(errorless(i) for i in plan.inputs)
     if isinstance(plan, Filter):

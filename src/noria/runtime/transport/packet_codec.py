@@ -16,6 +16,6 @@ from noria.plan import after, constant_row
 from noria.plan.graph_plan import GraphPlan
 
 _ANSWERS = (KeyChange, packets.IndexRequest, packets.RecordedChange, packets.QueryForecast, Rehearsal, StatementEffect,
-            TableDef, GraphPlan, after.LookedUpRows, constant_row.Nothing)
+            TableDef, GraphPlan, after.LookedUpRows, constant_row.Nothing, constant_row.GivenRows)
 
 PACKETS = Codec(packets.Packet, Statement, Expr, *_ANSWERS)

@@ -34,6 +34,7 @@ def needs(statement: ClientWrite, table: TableDef, offset: timedelta) -> bool:
 def timed(statement: ClientWrite, table: TableDef, utc: datetime, offset: timedelta = timedelta()) -> ClientWrite:
     """Return the statement at this time.  utc: the time in UTC; offset: how far the session's clock is ahead of UTC.
     Raises SqlError if the statement computes with a TIMESTAMP and `offset` is not zero."""
+    offset = time_zone.at_moment(offset, utc)
     if isinstance(statement, Insert):
         return _insert(statement, table, utc, offset)
     where = None if statement.where is None else at_time(statement.where, utc, offset)

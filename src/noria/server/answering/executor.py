@@ -31,6 +31,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import NOT_SUPPORTED_YET, QUERY_TIMEOUT
 from noria.core.limits import LOCK_WAIT_S, MAX_EXECUTION_MS, OFF_LOOP_ROWS, READ_HOLD_MS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.core.values import python_values
 from noria.dataflow.messages.packets import Done, Inspect, SessionWrites, Write, Wrote
 from noria.plan.lookups import Range
 from noria.plan.mir import tables_of
@@ -107,8 +108,11 @@ class Executor:
         if view is None:
             self.selects += 1
             return await self._by_spark(sql.as_batch(select), None, set_state)
-        if self.program.wants_one_shot(view) and (found := await self._one_shot(select, view, set_state)) is not None:
+        wants_one = select.once or self.program.wants_one_shot(view)
+        if wants_one and (found := await self._one_shot(select, view, set_state)) is not None:
             return found
+        if select.once:
+            return await self._by_spark(sql.as_batch(select, "it reads many rows"), view, set_state)
         named = self.program.readerless(view)
         set_state("making an ad-hoc view" if named is None else waits_for(named.name))
         try:
@@ -134,7 +138,7 @@ class Executor:
             return await shape.result_of(no_rows(view.plan.fields), self.reads.room.lease())
         policy, version = self.program.adhoc_views.policy, self.program.version
         try:
-            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, key_range))
+            result = await shape.result_of(*await self.reads.one_shot(view, keys, nulls, key_range, None, select.once))
         except SqlError as e:
             if e.code != QUERY_TIMEOUT.number:
                 policy.answered(view, version, failed=True)
@@ -339,11 +343,11 @@ class Executor:
                 return as_named(view, await self.reads.fetch_table(reader, keys, through))
         ordinals: list[int] = []
         rows: list[Any] = []
-        for i, values in enumerate(zip(*(c.to_pylist() for c in keys.columns), strict=True) if keys.num_columns else
+        for i, values in enumerate(zip(*map(python_values, keys.columns), strict=True) if keys.num_columns else
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
-            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), _to_nobody))
+            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), lambda state: None))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))
@@ -489,10 +493,6 @@ class Executor:
 
 async def _at_once() -> None:
     """Wait for no process: a server with a single front end knows its own changes."""
-
-
-def _to_nobody(state: str) -> None:
-    """Report nothing: the process list does not show this lookup."""
 
 
 async def _awaited(answer: ResultSet | Awaitable[ResultSet]) -> ResultSet:

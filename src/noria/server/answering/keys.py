@@ -20,6 +20,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS, WRONG_VALUE
 from noria.core.expressions.coerce import coerce, year_of
 from noria.core.expressions.functions import HexLiteral
+from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZEROS, is_zero_text
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
 from noria.core.symbols import NO_SYMBOLS, fold
 from noria.core.types import DATETIME, Column, Field, Kind
@@ -206,6 +207,8 @@ def _exact(value: Any, field: Field) -> Any:
 
 def _moment(value: Any, field: Field) -> Any:
     is_date = field.type.kind is Kind.DATE
+    if isinstance(value, ZEROS) or is_zero_text(value):
+        return ZERO_DATE if is_date else ZERO_DATETIME
     if type(value) is datetime and is_date:
         return value.date() if value == datetime(value.year, value.month, value.day) else NO_ROW
     if type(value) is date:

@@ -26,12 +26,21 @@ from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.view import ViewDef
 from noria.server.answering.bounded_cache import BoundedCache
 from noria.server.answering.result_finish import ResultFinish
-from noria.sql.commands import Command, Explain, PlannedStatement, Select, Transaction, bound_select
+from noria.sql.commands import (
+    Command,
+    CountedSelect,
+    Explain,
+    PlannedStatement,
+    Select,
+    Transaction,
+    bound_select,
+)
 from noria.sql.parse import bind, parse, prepare
 from noria.sql.text.databases import Names, in_namespace
 from noria.sql.text.shape import shape_of
 
 _numbers = itertools.count(1)
+_LEARNT = (Select, CountedSelect, Insert, Update, Delete, Transaction)
 
 
 class CachedStatement:
@@ -185,7 +194,7 @@ class Statements:
             command = best
         if isinstance(command, Transaction) and command.name:  # savepoints often have a name of their own each
             return command
-        if isinstance(command, Select | Insert | Update | Delete | Transaction) and len(text) <= OFF_LOOP_CHARACTERS:
+        if isinstance(command, _LEARNT) and len(text) <= OFF_LOOP_CHARACTERS:
             self._learn(text, namespace, command)
         return command
 

@@ -1,4 +1,4 @@
-"""The session's time zone: an offset from UTC, in which TIMESTAMP values are shown and read.
+"""The session's time zone: an offset from UTC or a name, in which TIMESTAMP values are shown and read.
 
 A TIMESTAMP is stored in UTC, also in views, which all sessions share.  For a session with an offset, this module
 converts the columns of results and the values of statements, including keys.
@@ -12,31 +12,68 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.expressions.casts import parse_moment
-from noria.core.expressions.coerce import MICROSECOND
+from noria.core.expressions.coerce import EPOCH, MICROSECOND
 from noria.core.expressions.expr import Call, Col, Expr, walk
 from noria.core.expressions.functions import call, cast, literal
+from noria.core.expressions.library.zones import to_utc as local_to_utc
+from noria.core.expressions.library.zones import zone_of
+from noria.core.expressions.zero_date import ZERO_DATETIME
 from noria.core.types import DATETIME
 from noria.plan.mir import Join, Mir
 from noria.server.outcomes import ResultSet
 from noria.sql.commands import AlterTable, Select
 
 _OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")
+UTC_NAMES = ("SYSTEM", "UTC", "GMT", "ETC/UTC", "ETC/GMT", "DEFAULT", "+00:00", "-00:00")
 _HAS_ZONE = re.compile(r"\d:\d+(?:\.\d+)?\s*(?:Z|[+-]\d{1,2}:\d{2})\s*$")
 
 
+class NamedZone(timedelta):
+    """The offset of a zone such as Europe/Berlin at some moment; other moments may have another one.
+
+    Keeps true: it is true in conditions also if it is zero, so a session in such a zone never counts as one in UTC.
+    """
+
+    name: str
+    zone: tzinfo
+
+    @staticmethod
+    def of(name: str, utc: datetime) -> NamedZone:
+        """The zone's offset at this moment."""
+        zone = zone_of(name)
+        assert zone is not None, "it was checked when the variable was set"
+        found = NamedZone(seconds=(utc.replace(tzinfo=UTC).astimezone(zone).utcoffset() or timedelta()).total_seconds())
+        found.name, found.zone = name, zone
+        return found
+
+    def __bool__(self) -> bool:
+        return True
+
+
 def offset_of(zone: Any) -> timedelta:
-    """Return the offset from UTC of a value of time_zone.  A value that is no offset, such as SYSTEM, is UTC."""
+    """Return the offset from UTC of a value of time_zone.  SYSTEM is UTC."""
     found = _OFFSET.fullmatch(str(zone))
     if found is None:
-        return timedelta()
+        return timedelta() if str(zone).upper() in UTC_NAMES else NamedZone.of(str(zone), EPOCH)
     size = timedelta(hours=int(found[2]), minutes=int(found[3]))
     return -size if found[1] == "-" else size
+
+
+def at_moment(offset: timedelta, utc: datetime) -> timedelta:
+    """The offset as it is at this moment."""
+    return NamedZone.of(offset.name, utc) if isinstance(offset, NamedZone) else offset
+
+
+def _local(utc: datetime, offset: timedelta) -> datetime:
+    if isinstance(offset, NamedZone):
+        return utc.replace(tzinfo=UTC).astimezone(offset.zone).replace(tzinfo=None)
+    return utc + offset
 
 
 def shown(result: ResultSet, offset: timedelta) -> ResultSet:
@@ -49,7 +86,7 @@ def shown(result: ResultSet, offset: timedelta) -> ResultSet:
         out = list(row)
         for i in moved:
             value = out[i]
-            out[i] = value + offset if isinstance(value, datetime) else value
+            out[i] = _local(value, offset) if isinstance(value, datetime) else value
         rows.append(tuple(out))
     return ResultSet(result.fields, rows, result.warnings)
 
@@ -110,7 +147,9 @@ def to_utc(value: Any, offset: timedelta) -> Any:
     if value is None or (isinstance(value, str) and _HAS_ZONE.search(value)):
         return value
     moment = parse_moment(value)
-    return value if moment is None else moment - offset
+    if moment is None or moment == ZERO_DATETIME:
+        return value
+    return local_to_utc(moment, offset.zone).replace(tzinfo=None) if isinstance(offset, NamedZone) else moment - offset
 
 
 def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
@@ -119,6 +158,8 @@ def assigned_in_utc(e: Expr, offset: timedelta) -> Expr:
         return e
     refuse_computing(e)
     moment = cast(e, dataclasses.replace(DATETIME, scale=6))
+    if isinstance(offset, NamedZone):
+        return call("convert_tz", moment, literal(offset.name), literal("+00:00"))
     return call("add_micros", moment, literal(offset // MICROSECOND), literal(-1))
 
 

@@ -342,15 +342,15 @@ class ViewLookups:
             built.result()
 
     async def one_shot(self, view: ViewDef, keys: list[Key], nulls: bool, key_range: tuple[int, int] | None,
-                   within: Within | None = None) -> ManyRows:
+                   within: Within | None = None, much: bool = False) -> ManyRows:
         """Answer by a one-shot: return the rows of a view that is not in the program, for some keys or a range.
-        within: the transaction in which it reads.
+        within: its transaction.  much: it may read more.
 
         Raises SqlError 3024 if a worker would read too much.
         """
         self.one_shots += 1
         lease = self.room.lease()
-        query = self._query(view, keys, nulls, key_range, within)
+        query = self._query(view, keys, nulls, key_range, within, much)
         return ManyRows(cast(pa.Table, await self._ask(query, lease)), lease)
 
     async def foreseen(self, view: ViewDef, keys: list[Key], nulls: bool,
@@ -362,10 +362,10 @@ class ViewLookups:
         return found
 
     def _query(self, view: ViewDef, keys: list[Key], nulls: bool, key_range: tuple[int, int] | None,
-               within: Within | None = None) -> Query:
+               within: Within | None = None, much: bool = False) -> Query:
         rows, descending = (key_range and first_of(view)) or (None, False)
-        most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None else (TRANSACTION_READ_ROWS,
-                                                                               TRANSACTION_READ_MS)
+        most, limit_ms = (ONE_SHOT_ROWS, ONE_SHOT_MS) if within is None and not much else (
+            TRANSACTION_READ_ROWS, TRANSACTION_READ_MS)
         return Query(0, self._published_view(view), keys, nulls, key_range, rows, descending, most, limit_ms,
                      not self._alone and not row_by_row(view.plan), chunked=True, within=within)
 

@@ -103,7 +103,7 @@ class FarSession(RemoteSession):
         except SqlError:
             return there(None)
         if isinstance(want, ResultSet):
-            self._answered(known)
+            self._answered(known, len(want.rows))
             return want
         if not isinstance(want, KeyLookup):
             return there(want)
@@ -120,8 +120,9 @@ class FarSession(RemoteSession):
         rows = found.result()
         if rows is not None:
             with contextlib.suppress(SqlError):  # the session reports the error
-                answer.set_result(want.answer(rows))
-                self._answered(known)
+                shown = want.answer(rows)
+                answer.set_result(shown)
+                self._answered(known, len(shown.rows))
                 return
         try:
             later = there(None)

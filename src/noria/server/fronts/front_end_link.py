@@ -281,8 +281,10 @@ class FrontEndLink(asyncio.Protocol):
 
     def _handle_request(self, request: messages.ClientRequest) -> None:
         held = self.held[request.connection]
-        if request.cleared:
+        if request.answered is not None:
             held.session.warnings = ()
+            if request.answered >= 0:
+                held.session.found_rows = request.answered
         reply = partial(self._send_outcome, request, held)
         try:
             answer = self._request_handlers[type(request)](held, request)

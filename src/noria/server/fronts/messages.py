@@ -269,11 +269,14 @@ class NextChunk:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request of a connection.  Answer: `Reply`.  cleared: the front end answered the connection's last statement, so
-    the session has no warnings."""
+    """A request of a connection.  Answer: `Reply`.
+
+    answered: None if the session has answered the connection's last statement.  Else the front end has, so the session
+    has no warnings, and this is its number of rows.  -1: they were not counted.
+    """
 
     connection: int
-    cleared: bool
+    answered: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from noria.server.outcomes import (
 from noria.sql.text.databases import in_namespace
 from noria.sql.text.shape import shape_of
 
+_NOT_COUNTED = -1
 Lacks = tuple[str, int] | None  # the view and the worker that may lack the session's own writes
 
 
@@ -125,7 +126,7 @@ class RemoteSession:
         self._pending_reply: Future[messages.Reply] | None = None
         self._learn: Callable[[KnownSelect], None] | None = None  # receives the statement in `Reply.taught`
         self._ready: Callable[[bytes | None], None] | None = None  # receives the next chunk of a large answer
-        self._cleared = False
+        self._cleared, self.found_rows = False, _NOT_COUNTED
         self.namespace = front.replica.namespace(client.database)
         self._hold = False
         self._as_new()
@@ -161,7 +162,7 @@ class RemoteSession:
 
     @warnings.setter
     def warnings(self, none: Sequence[Warning_]) -> None:
-        self._cleared = True
+        self._cleared, self.found_rows = True, _NOT_COUNTED
 
     # ------------------------------------------------------------ statements
     def query(self, text: str, multi: bool,
@@ -172,7 +173,7 @@ class RemoteSession:
         shape = key if known is None else None
 
         def there(lacks: Lacks) -> PendingOutcome[Answer]:
-            request = messages.RunQuery(self._connection, self._is_cleared(), text, multi, _form(form),
+            request = messages.RunQuery(self._connection, self._rows_here(), text, multi, _form(form),
                                         shape is not None, lacks)
             return self._request(request, self._answer, lambda taught: self._front.replica.learn(taught, shape))
 
@@ -186,7 +187,7 @@ class RemoteSession:
             parameters, fields, number = reply.answer
             return PreparedHandle(handle, parameters, fields, number)
 
-        return self._request(messages.PrepareStatement(self._connection, self._is_cleared(), handle.number, text), then,
+        return self._request(messages.PrepareStatement(self._connection, self._rows_here(), handle.number, text), then,
                              partial(self._learnt, handle))
 
     def execute(self, handle: Handle, values: Sequence[object], form: RowEncoding | None
@@ -194,7 +195,7 @@ class RemoteSession:
         known = self._front.replica.valid(handle.known)
 
         def there(lacks: Lacks) -> PendingOutcome[Outcome]:
-            request = messages.Execute(self._connection, self._is_cleared(), handle.number, values, _form(form),
+            request = messages.Execute(self._connection, self._rows_here(), handle.number, values, _form(form),
                                        known is None, lacks)
             return self._request(request, self._answer, partial(self._learnt, handle))
 
@@ -212,13 +213,13 @@ class RemoteSession:
         answer = self._front.hit(known, values, self.unseen)
         if not isinstance(answer, ResultSet):
             return there(answer)
-        self._answered(known)
+        self._answered(known, len(answer.rows))
         return answer
 
-    def _answered(self, known: KnownSelect) -> None:
-        """Count a statement that was answered here."""
+    def _answered(self, known: KnownSelect, rows: int) -> None:
+        """Count a statement that was answered here with so many rows."""
         self._front.selects += 1
-        self._cleared = True
+        self._cleared, self.found_rows = True, rows
         known.uses += 1
         if known.reader is not None and known.reader.adhoc and known.uses % TOUCH_EVERY == 1:
             self._front.send(messages.Touch(known.reader.name))
@@ -232,19 +233,19 @@ class RemoteSession:
         self._front.send(messages.CloseStatement(self._connection, handle.number))
 
     def use(self, database: str) -> PendingOutcome[None]:
-        return self._request(messages.UseDatabase(self._connection, self._is_cleared(), database), lambda reply: None)
+        return self._request(messages.UseDatabase(self._connection, self._rows_here(), database), lambda reply: None)
 
     def list_fields(self, table: str, pattern: str) -> PendingOutcome[Sequence[Field]]:
-        return self._request(messages.ListFields(self._connection, self._is_cleared(), table, pattern),
+        return self._request(messages.ListFields(self._connection, self._rows_here(), table, pattern),
                              lambda reply: cast(Sequence[Field], reply.answer))
 
     def reset(self) -> None:
         self._front.send(messages.Reset(self._connection))
-        self._cleared = False
+        self._cleared, self.found_rows = False, _NOT_COUNTED
         self._as_new()
 
     def kill(self, number: int) -> PendingOutcome[None]:
-        return self._request(messages.KillSession(self._connection, self._is_cleared(), number), lambda reply: None)
+        return self._request(messages.KillSession(self._connection, self._rows_here(), number), lambda reply: None)
 
     def close(self) -> None:
         if self._pending_reply is not None:
@@ -255,9 +256,11 @@ class RemoteSession:
     def _answer(self, reply: messages.Reply) -> Any:
         return Streamed(_RemoteStream(self)) if isinstance(reply.answer, messages.LargeReply) else reply.answer
 
-    def _is_cleared(self) -> bool:
+    def _rows_here(self) -> int | None:
+        """`ClientRequest.answered`."""
         cleared, self._cleared = self._cleared, False
-        return cleared
+        found, self.found_rows = self.found_rows, _NOT_COUNTED
+        return found if cleared or found >= 0 else None
 
     def _request(self, request: messages.ClientRequest, then: Callable[[messages.Reply], Any],
                  learn: Callable[[KnownSelect], None] | None = None) -> PendingOutcome[Any]:

@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.limits import FEED_ALIVE_S
+from noria.core.values import python_values
 from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK
 from noria.feeds.watch import WatcherClosed
@@ -145,7 +146,7 @@ class _Events:
 
 def _rows(batch: pa.RecordBatch) -> dict[str, Any]:
     shown = batch.drop_columns([SIGN, WATERMARK, TIME])
-    columns = [[jsonable(v) for v in c.to_pylist()] for c in shown.columns]
+    columns = [[jsonable(v) for v in python_values(c)] for c in shown.columns]
     rows = [dict(zip(shown.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
     times = batch.column(TIME)
     return {"rows": list(zip(batch.column(SIGN).to_pylist(), rows, strict=True)),

@@ -122,6 +122,17 @@ def count_packets(packets: bytes) -> int:
     return count
 
 
+def count_rows(reply: bytes, deprecate_eof: bool) -> int:
+    """The number of rows in a complete reply with rows.  A row may take several packets."""
+    columns = PayloadReader(reply, 4).lenenc_int()
+    count = position = 0
+    while position < len(reply):
+        length = int.from_bytes(reply[position:position + 3], "little")
+        position += 4 + length
+        count += length < MAX_PAYLOAD
+    return count - columns - (2 if deprecate_eof else 3)
+
+
 @dataclass(frozen=True, slots=True)
 class Packet:
     """A complete payload, its first sequence number, and the sequence number that follows."""

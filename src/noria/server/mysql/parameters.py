@@ -38,6 +38,7 @@ class PreparedStatement:
 
     prepared: PreparedHandle
     count: int
+    asks: bool = False  # how many rows the last SELECT had
     types: bytes | None = None
     long_data: dict[int, bytearray] = field(default_factory=dict)
     failure: SqlError | None = None  # of COM_STMT_SEND_LONG_DATA, which has no reply: the next execution raises it

@@ -303,11 +303,11 @@ def _binary_time(value: timedelta) -> bytes:
 
 
 def _binary_date(value: date) -> bytes:
-    return struct.pack("<BHBB", 4, value.year, value.month, value.day)
+    return struct.pack("<BHBB", 4, value.year, value.month, value.day) if value.month else b"\0"  # the zero date
 
 
 def _binary_datetime(value: date) -> bytes:
-    if not isinstance(value, datetime):
+    if not (isinstance(value, datetime) and value.month):
         return _binary_date(value)
     day = (value.year, value.month, value.day)
     time = (value.hour, value.minute, value.second)

@@ -22,12 +22,11 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from asyncio import Future, to_thread, wait
+import re
+from asyncio import to_thread, wait
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from noria.core import limits
 from noria.core.errors import SqlError, codes
@@ -37,6 +36,10 @@ from noria.server.mysql import auth, codec, parameters, rows
 from noria.server.mysql.chunks import Renumbered, chunks_of, is_large, ok_packet
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
 from noria.server.mysql.parameters import PreparedStatement
+from noria.server.mysql.states import ConversationState as ConversationState
+from noria.server.mysql.states import PendingReply as PendingReply
+from noria.server.mysql.states import Reply as Reply
+from noria.server.mysql.states import TlsState as TlsState
 from noria.server.mysql.streaming import EncodedStream
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -61,36 +64,9 @@ from noria.server.sessions.variables import SERVER_VERSION
 
 T = TypeVar("T")
 _MOST_PARAMETERS = 0xFFFF
+_ASKS = re.compile(rb"found_rows|execute", re.IGNORECASE)  # a text that may ask how many rows the last SELECT had
+_SEARCHED_BYTES = 4096  # of a text; to count the rows of a reply is quicker than to search a longer one
 _EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
-
-
-class ConversationState(Enum):
-    GREETED = "greeted"
-    PROVING = "proving"
-    READY = "ready"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class PendingReply:
-    """A reply that is not known yet.  Once `awaitable` is done, `encode` encodes the reply, or returns another pending
-    reply.  If that raises SqlError, `refuse` encodes the error."""
-
-    awaitable: Awaitable[Any]
-    encode: Callable[[Future[Any]], bytes | Stream | PendingReply]
-    refuse: Callable[[SqlError], bytes]
-
-
-Reply = bytes | PendingReply | Stream
-
-
-class TlsState(Enum):
-    """The state of TLS on a connection."""
-
-    NONE = "there is no certificate"
-    OFFERED = "the client may ask for TLS"
-    REQUIRED = "the client has to ask for TLS"
-    TLS = "everything"
 
 
 class Conversation:
@@ -114,6 +90,7 @@ class Conversation:
         self._statements: dict[bytes, PreparedStatement] = {}  # by the four bytes of the id in a packet
         self._ids = itertools.count(1)
         self._long_bytes = 0  # of all statements' long_data
+        self._kept_reply: bytes | None = None  # the last one with rows, if it was a kept reply
 
     @property
     def ready(self) -> bool:
@@ -256,6 +233,8 @@ class Conversation:
         key: Hashable = sql, session.status << 1 | self._deprecate_eof
         key = (session.namespace, key) if session.namespace else key
         kept = self._kept(session, key)
+        if kept is None and self._kept_reply is not None and (len(sql) > _SEARCHED_BYTES or _ASKS.search(sql)):
+            session.found_rows = codec.count_rows(self._kept_reply, self._deprecate_eof)
         if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
             return self._when(self._read_beside(session, sql), None, binary=False)
         return kept or self._when(session.query(codec.statement(sql), self._multi, self._form), key, binary=False)
@@ -273,7 +252,7 @@ class Conversation:
         reply = (self._replies.get(key, session.unseen) if session.keepable else
                  self._replies.get(key, session.unseen, session.as_of, session.read_views))
         if reply is not None:
-            session.warnings = ()
+            session.warnings, self._kept_reply = (), reply
             if self._seq != 1:
                 return codec.renumber(reply, self._seq)
         return reply
@@ -321,7 +300,7 @@ class Conversation:
         for statement in self._statements.values():
             session.close_statement(statement.prepared.handle)
         self._statements.clear()
-        self._long_bytes = 0
+        self._long_bytes, self._kept_reply = 0, None
 
     # --- Prepared statements ---------------------------------------------------------------------------------
 
@@ -330,16 +309,17 @@ class Conversation:
             raise SqlError(*codes.MAX_PREPARED_STMT_COUNT_REACHED,
                            "Can't create more than max_prepared_stmt_count statements "
                            f"(current value: {limits.MYSQL_STATEMENTS}); close some")
-        return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session))
+        asks = _ASKS.search(payload) is not None
+        return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session, asks))
 
-    def _prepared(self, session: Session, prepared: PreparedHandle) -> bytes:
+    def _prepared(self, session: Session, asks: bool, prepared: PreparedHandle) -> bytes:
         if prepared.parameters > _MOST_PARAMETERS:
             session.close_statement(prepared.handle)
             raise SqlError(*codes.PS_MANY_PARAM, f"Prepared statement contains too many placeholders "
                                            f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
                                            "rows at a time")
         number = next(self._ids) & 0xFFFFFFFF
-        self._statements[number.to_bytes(4, "little")] = PreparedStatement(prepared, prepared.parameters)
+        self._statements[number.to_bytes(4, "little")] = PreparedStatement(prepared, prepared.parameters, asks)
         fields, count = prepared.fields, prepared.parameters
         payloads = [codec.prepared(number, len(fields), count, 0)]
         end = [] if self._deprecate_eof else [self._end()]
@@ -354,6 +334,8 @@ class Conversation:
         if statement is None or len(payload) < _EXECUTE_FIXED:
             raise self._unknown_statement(payload, "mysqld_stmt_execute")
         handle, count = statement.prepared.handle, statement.count
+        if statement.asks and self._kept_reply is not None:
+            session.found_rows = codec.count_rows(self._kept_reply, self._deprecate_eof)
         encoded = b""
         if count:
             encoded, statement.types = parameters.canonical(payload[_EXECUTE_FIXED:], count, statement.types)
@@ -448,6 +430,8 @@ class Conversation:
         return AUTOCOMMIT if self._session is None else self._session.status
 
     def _encode(self, answer: Outcome | Sequence[Outcome], binary: bool) -> bytes | Stream:
+        if type(answer) is not Ok:
+            self._kept_reply = None
         if type(answer) is ResultSet and not is_large(answer):
             return self._encode_one(answer, binary, 0)
         outcomes = (answer,) if isinstance(answer, Outcome) else answer

@@ -11,10 +11,12 @@ from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, Warning_
+from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.running import RunningStatement
 from noria.server.sessions.transactions.transaction import SessionTransaction
 from noria.server.sessions.transactions.transaction_service import TransactionService
+from noria.sql.commands import Command, PlannedStatement
 
 
 class SessionContext(Protocol):
@@ -40,11 +42,13 @@ class SessionContext(Protocol):
     warnings: Sequence[Warning_]
     last_insert_id: int
     row_count: int
+    found_rows: int
     offset: timedelta
     unseen: SessionWrites
     text: str
     guard: LoginGuard
     prepared_texts: dict[str, str]
+    temporary: TemporaryTables
 
     @property
     def namespace(self) -> str:
@@ -65,6 +69,12 @@ class SessionContext(Protocol):
 
     async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
         """Run a prepared statement's text with the values of its parameters."""
+
+    def planned(self, text: str) -> PlannedStatement:
+        """Plan a statement with parameters in the session's database, beside its temporary tables."""
+
+    async def run_command(self, command: Command) -> Outcome:
+        """Run a command, and note its warnings."""
 
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS."""

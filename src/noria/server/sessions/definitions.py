@@ -18,6 +18,7 @@ from noria.server.answering import time_zone
 from noria.server.outcomes import Ok, Outcome
 from noria.server.sessions import writes
 from noria.server.sessions.context import SessionContext
+from noria.server.sessions.modes import zero_dates
 from noria.sql import commands as sql
 from noria.sql.query.relations.view_warnings import warnings_of
 from noria.sql.text.databases import namespace_of, plain_namespace
@@ -34,6 +35,8 @@ async def run(session: SessionContext, command: sql.Command, items: writes.Items
         time_zone.refuse_converting(command)
     if isinstance(command, sql.CHECKED_KEYS) and not session.variables["foreign_key_checks"]:
         command = replace(command, foreign_key_checks=False)
+    if not zero_dates.are_allowed(session.variables["sql_mode"]):
+        zero_dates.refuse_default(command)
     await session.commit()
     tables = _tables_changed(session, command)
     for name in tables:

@@ -37,6 +37,7 @@ from noria.core.limits import (
     HTTP_TRANSACTIONS,
     HTTP_TRANSACTIONS_OF_USER,
 )
+from noria.core.values import python_values
 from noria.server.answering.executor import Executor
 from noria.server.answering.keys import key_of
 from noria.server.answering.result_finish import of_all
@@ -171,7 +172,7 @@ class HeldTransactions:
         ordinals: list[int] = []
         rows: list[Any] = []
         fields = None
-        every = [*zip(*(c.to_pylist() for c in keys.columns), strict=True)] if keys.num_columns else [()] * len(keys)
+        every = [*zip(*map(python_values, keys.columns), strict=True)] if keys.num_columns else [()] * len(keys)
         for i, values in enumerate(every):
             found = await session.run_made(partial(select, values), f"SELECT * FROM {name}")
             assert isinstance(found, ResultSet)

@@ -16,18 +16,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, definition_changed, is_redefined
-from noria.core.errors.codes import (
-    PARSE_ERROR,
-    UNKNOWN_ERROR,
-)
+from noria.core.errors.codes import PARSE_ERROR, UNKNOWN_ERROR
 from noria.core.limits import OFF_LOOP_CHARACTERS, VIEW_BINDS
 from noria.core.statements import Delete, Insert, Update
-from noria.core.types import TEXT, Field
+from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
@@ -55,6 +52,8 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import definitions, missed_reads, own_statements, session_reads, writes
+from noria.server.sessions.given import recursion, temporary_statements
+from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
@@ -64,8 +63,7 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
-from noria.sql.expressions.clock import Moment
-from noria.sql.text.databases import NOWHERE, Names, any_of_group, namespace_of
+from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_zone, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -107,6 +105,8 @@ class Session:
         self.warnings: Sequence[Warning_] = ()
         self.last_insert_id = 0
         self.row_count = -1
+        self.temporary = TemporaryTables()
+        self.found_rows = 0  # of the last SELECT; a front sets it if it answers FOUND_ROWS() after a kept reply
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
         self.unseen: SessionWrites = {}  # its writes whose effects some worker may lack
@@ -126,12 +126,13 @@ class Session:
     def keepable(self) -> bool:
         """True without an offset, because kept replies show TIMESTAMPs in UTC, and if a transaction and LOCK TABLES
         allow them."""
-        return self.transaction.keepable and not self.offset and not (self._locks.busy and self.locked.matter)
+        own = self.offset or self.temporary
+        return self.transaction.keepable and not own and not (self._locks.busy and self.locked.matter)
 
     @property
     def as_of(self) -> int:
         """See `outcomes.Session`: of a snapshot, only what no later tick has published."""
-        if self.offset or self.locked.matter:
+        if self.offset or self.locked.matter or self.temporary:
             return EARLIEST
         return LATEST if self.transaction.unchecked else self.transaction.kept_tick
 
@@ -179,7 +180,8 @@ class Session:
     @property
     def namespace(self) -> str:
         own = self._database_namespace
-        return own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
+        own = own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
+        return in_zone(own, self.variables["time_zone"]) if self.offset else own
 
     @property
     def _names(self) -> Names:
@@ -199,13 +201,13 @@ class Session:
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool,
               form: RowEncoding | None = None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
-        known = self.executor.statements.recognise(text, self.namespace)
+        known = None if self.temporary.mentioned(text) else self.executor.statements.recognise(text, self.namespace)
         if known is None:
             return self._stoppable(self._each(text, multi), text)
         return self._begun(*known, text)
 
     def prepare(self, text: str) -> PreparedHandle:
-        compiled = self.executor.statements.prepare(text, self.namespace)
+        compiled = self._compiled(text, self.namespace)
         prepared = compiled.prepared
         return PreparedHandle(compiled, prepared.parameters, prepared.fields,
                               compiled.number if compiled.direct else None)
@@ -219,15 +221,15 @@ class Session:
     def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None = None
                 ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         compiled: CachedStatement = handle
-        if compiled.version != self.executor.program.version:
-            compiled = self.executor.statements.prepare(compiled.text, compiled.namespace)
+        if compiled.version != self.executor.program.version or self.temporary.mentioned(compiled.text):
+            compiled = self._compiled(compiled.text, compiled.namespace)
         return self._begun(compiled, values, compiled.text)
 
     async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
         """Run a command that no text has.  make: makes it, again if a view was redefined meanwhile.  text: describes it
         for SHOW PROCESSLIST."""
         async def again() -> Outcome:
-            return await self._run(make())
+            return await self.run_command(make())
 
         return await self._stoppable(self._followed(again(), again), text)
 
@@ -246,6 +248,7 @@ class Session:
                     self.executor.select(compiled, values, self.client.keeps, self._set_state))
                 if isinstance(answer, ResultSet):
                     self.warnings = ()
+                    self.found_rows = len(answer.rows)
                     self.transaction.note_answer(compiled)
                     return answer
                 if self.transaction.unchecked:
@@ -269,14 +272,14 @@ class Session:
                     self.set_status()
                     self.warnings = ()
                     return Ok()
-                if isinstance(command, _WRITES) and not self.transaction.active and self.executor.is_by_key(
-                        compiled, command) and not self.transaction.is_checked(
-                            command) and not self._locks.busy:
+                at_once = not (self.transaction.active or self.temporary or self._locks.busy)
+                if isinstance(command, _WRITES) and at_once and self.executor.is_by_key(
+                        compiled, command) and not self.transaction.is_checked(command):
                     later = writes.submit(self, command)
                     self.running.write(later.future, text)
                     self.running.writes_to = command
                     return later
-                first = self._run(command)
+                first = self.run_command(command)
         except SqlError as e:
             if not is_redefined(e):
                 raise self.noted(e) from None
@@ -295,11 +298,21 @@ class Session:
         found = None if tick is None else self.transactions.select_as_of(compiled, values, tick)
         if found is not None:
             self.warnings = ()
+            self.found_rows = len(found.rows)
             self.transaction.note_answer(compiled)
         return found
 
     async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
-        return await self._run(self.executor.statements.prepare(compiled.text, compiled.namespace).bind(values))
+        return await self.run_command(self._compiled(compiled.text, compiled.namespace).bind(values))
+
+    def _compiled(self, text: str, namespace: str) -> CachedStatement:
+        """Prepare a text, with the session's own tables if it names one."""
+        if self.temporary.mentioned(text):
+            return temporary_statements.planned(self, text)
+        return self.executor.statements.prepare(text, namespace)
+
+    def planned(self, text: str) -> sql.PlannedStatement:
+        return self._compiled(text, self.namespace).prepared
 
     async def _stoppable(self, answer: Awaitable[A], text: str) -> A:
         try:
@@ -329,9 +342,11 @@ class Session:
     async def _parsed(self, text: str) -> Outcome:
         self.text = text
         self.running.use_nothing()
+        if self.temporary.mentioned(text):
+            return await self.run_command(temporary_statements.parsed(self, text))
         statements = self.executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
-        return await self._run(await statements.parse_beside(text, self.namespace) if long else
+        return await self.run_command(await statements.parse_beside(text, self.namespace) if long else
                                statements.parse(text, self.namespace))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
@@ -360,20 +375,33 @@ class Session:
 
     def noted(self, error: SqlError) -> SqlError:
         """Return the error, and record it for SHOW WARNINGS.  It may have ended the transaction."""
+        if self.temporary and not self.in_transaction and not self.transaction.active:
+            self.temporary.rolled_back()
         self.set_status()
         self.warnings = (("Error", error.code, error.message),)
         return error
 
     # ------------------------------------------------------------ commands
-    async def _run(self, command: sql.Command) -> Outcome:
-        outcome = await self._outcome(self._now(command) if isinstance(command, sql.SessionDependent) else command)
+    async def run_command(self, command: sql.Command) -> Outcome:
+        command = session_reads.now(self, command)
+        while isinstance(command, sql.Recursive):
+            command = session_reads.now(self, await recursion.resolved(self, command))
+        outcome = await self._outcome(command)
+        if isinstance(outcome, ResultSet) and not isinstance(command, sql.CountedSelect):
+            self.found_rows = len(outcome.rows)
         if not (isinstance(command, sql.Show) and command.what in ("warnings", "errors")):
             self.warnings = () if isinstance(outcome, Encoded | Streamed | FailedStatement) else outcome.warnings
         return outcome
 
     async def _outcome(self, command: sql.Command) -> Outcome:
+        if self.temporary or isinstance(command, sql.CreateTemporary | sql.DropTemporary):
+            done = await temporary_statements.run(self, command, self._select_items)
+            if done is not None:
+                return done
         if isinstance(command, sql.Select):
             return await session_reads.limited(self, session_reads.select(self, command))
+        if isinstance(command, sql.CountedSelect):
+            return await session_reads.limited(self, session_reads.select_counted(self, command))
         if isinstance(command, sql.LockingSelect):
             return await session_reads.limited(self, session_reads.select_locking(self, command))
         if isinstance(command, _WRITES):
@@ -385,8 +413,7 @@ class Session:
         if isinstance(command, sql.SelectItems):
             return await self._select_items(command)
         if isinstance(command, sql.Do):
-            inner = command.command
-            await self._outcome(self._now(inner) if isinstance(inner, sql.SessionDependent) else inner)
+            await self._outcome(session_reads.now(self, command.command))
             return Ok()
         if isinstance(command, sql.Information):
             return await session_reads.limited(self,
@@ -397,8 +424,7 @@ class Session:
         if isinstance(command, sql.Show):
             return await self._show(command)
         if isinstance(command, sql.Explain):
-            if isinstance(command.command, sql.SessionDependent):
-                command = replace(command, command=self._now(command.command))
+            command = replace(command, command=session_reads.now(self, command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
             await self._transact(command)
@@ -410,13 +436,6 @@ class Session:
         if self.variables["autocommit"] and not before:  # also within BEGIN
             await self.commit()
         return outcome
-
-    def _now(self, command: sql.SessionDependent) -> sql.Command:
-        """Return the statement with values in place of what it reads of the clock and the session."""
-        return command.at(Moment(datetime.now(UTC).replace(tzinfo=None), self.offset, self._value))
-
-    def _value(self, kind: Any, name: str, scope: str) -> Any:
-        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), self)
 
     async def _select_items(self, command: sql.SelectItems) -> ResultSet:
         """Answer a SELECT without FROM.  GET_LOCK waits as long as it says, unless the client has set another limit."""
@@ -445,6 +464,8 @@ class Session:
             await self.transaction.run(command)
         finally:
             self.collect_own_writes()
+        if self.temporary:
+            self.temporary.follow(command.what, command.name)
         if command.release:
             self._processes.hang_up(self.connection_id)
 
@@ -454,6 +475,7 @@ class Session:
             await self.transaction.commit(idempotency_key)
         finally:
             self.collect_own_writes()
+        self.temporary.committed()
 
     def collect_own_writes(self) -> None:
         """Note what the transaction's commit has written, for the session's next reads."""
@@ -466,6 +488,7 @@ class Session:
         if command.tables or self._locks.holds(self.connection_id):
             await self.commit()
         self._locks.unlock(self.connection_id)
+        command = replace(command, tables=tuple(t for t in command.tables if self.temporary.find(t[0]) is None))
         for name, _ in command.tables:
             own_statements.check_known(self, name)
         if command.tables:
@@ -474,4 +497,4 @@ class Session:
 
     async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
         """Run a prepared statement's text with the values of its parameters."""
-        return await self._run(self.executor.statements.prepare(text, self.namespace).bind(values))
+        return await self.run_command(self._compiled(text, self.namespace).bind(values))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from noria.core.errors import SqlError, definition_changed
 from noria.core.errors.codes import SUBQUERY_NO_1_ROW
 from noria.core.limits import VIEW_BINDS
+from noria.core.types import TEXT, Field
 from noria.plan.view import ViewDef
 from noria.server.answering import time_zone
 from noria.server.answering.first_state_progress import how_far
@@ -24,6 +26,7 @@ from noria.server.sessions.context import SessionContext
 from noria.server.sessions.inspect import inspection
 from noria.server.sessions.running import hinted_ms
 from noria.sql import commands as sql
+from noria.sql.expressions.clock import Moment
 
 
 async def within(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
@@ -32,7 +35,7 @@ async def within(session: SessionContext, compiled: CachedStatement, values: Seq
     await session.locked.admit_read_of(compiled.view, session.transaction, session.variables)
     await wait_for_own_writes(session)
     found = await limited(session, _bound(session, compiled.select(values), compiled, values))
-    session.warnings = found.warnings
+    session.warnings, session.found_rows = found.warnings, len(found.rows)
     return found
 
 
@@ -45,7 +48,7 @@ async def in_time(session: SessionContext, answer: Awaitable[ResultSet], view: V
             answer.close()  # it has not begun
         raise
     result = await limited(session, answer)
-    session.warnings = result.warnings
+    session.warnings, session.found_rows = result.warnings, len(result.rows)
     return result
 
 
@@ -88,6 +91,32 @@ async def select(session: SessionContext, command: sql.Select) -> ResultSet:
         return await _bound(session, command)
     in_utc = await _bound(session, time_zone.in_utc(command, session.offset))
     return time_zone.shown(in_utc, session.offset)
+
+
+async def select_counted(session: SessionContext, command: sql.CountedSelect) -> ResultSet:
+    """Answer SELECT SQL_CALC_FOUND_ROWS, and note how many rows there are without its LIMIT."""
+    found = await select(session, command.select)
+    view, rows = command.select.view, len(found.rows)
+    offset = 0 if view is None else view.offset
+    full = view is None or rows == view.limit or (not rows and offset)
+    least = offset + rows if rows else 0
+    if full:
+        count: Any = (await select(session, command.count)).rows[0][0]
+        least = max(int(count), least)
+    session.found_rows = least
+    return found
+
+
+def now(session: SessionContext, command: sql.Command) -> sql.Command:
+    """Return the statement with values in place of what it reads of the clock and the session."""
+    if not isinstance(command, sql.SessionDependent):
+        return command
+
+    def value(kind: Any, name: str, scope: str) -> Any:
+        return inspection.value_of(sql.OutputColumn(Field(name, TEXT), kind, name, scope), session)
+
+    utc = datetime.now(UTC).replace(tzinfo=None)
+    return command.at(Moment(utc, time_zone.at_moment(session.offset, utc), value))
 
 
 async def computed(session: SessionContext, command: sql.SelectItems) -> sql.SelectItems:
@@ -158,5 +187,6 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     raise definition_changed()
 
 
-__all__ = ["computed", "in_time", "limited", "select", "select_after_own_writes", "select_locking",
+__all__ = ["computed", "in_time", "limited", "now", "select", "select_after_own_writes", "select_counted",
+           "select_locking",
            "wait_for_own_writes", "within"]

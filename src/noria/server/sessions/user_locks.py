@@ -16,14 +16,19 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from noria.core.errors import SqlError
-from noria.core.errors.codes import USER_LOCK_DEADLOCK, USER_LOCK_OVERLONG_NAME, USER_LOCK_WRONG_NAME
+from noria.core.errors.codes import (
+    USER_LOCK_DEADLOCK,
+    USER_LOCK_OVERLONG_NAME,
+    USER_LOCK_WRONG_NAME,
+    WRONG_ARGUMENTS,
+)
 from noria.core.limits import MAX_LOCK_NAME_CHARS
 from noria.dataflow.transactions.locks import LockTable, Owner, Resource
 from noria.dataflow.transactions.wait_graph import Weight
 from noria.runtime.transactions.deadlock_watch import Deadlocks
 from noria.server.sessions.inspect.inspection import SessionFacts, select_items
 from noria.sql.commands import OutputColumn, SelectItems
-from noria.sql.statements.without_from import LOCK_FUNCTIONS
+from noria.sql.statements.without_from import WAITING_FUNCTIONS
 
 MOST_S = 2**31 - 1  # a longer or negative timeout has no end
 
@@ -117,17 +122,17 @@ class UserLocks:
     # ------------------------------------------------------------ the functions
     async def evaluated(self, command: SelectItems, about: SessionFacts, set_state: Callable[[str], None]
                         ) -> SelectItems:
-        """Replace the functions about locks by their values, one after the other.  set_state: sets the state in SHOW
-        PROCESSLIST."""
-        if not any(i.kind == "function" and i.name in LOCK_FUNCTIONS for i in command.items):
+        """Replace the functions about locks, and SLEEP, by their values, one after the other.  set_state: sets the
+        state in SHOW PROCESSLIST."""
+        if not any(i.kind == "function" and i.name in WAITING_FUNCTIONS for i in command.items):
             return command
         items: list[OutputColumn] = []
         for item in command.items:
-            if item.kind == "function" and item.name in LOCK_FUNCTIONS:
+            if item.kind == "function" and item.name in WAITING_FUNCTIONS:
                 value = None
                 if command.limit != 0:
                     arguments = select_items(SelectItems(item.arguments), about).rows[0]
-                    set_state("User lock")
+                    set_state("User sleep" if item.name == "SLEEP" else "User lock")
                     value = await self._called(item.name, about.connection_id, arguments)
                     set_state("")
                 item = OutputColumn(item.field, value=value)
@@ -135,6 +140,9 @@ class UserLocks:
         return replace(command, items=tuple(items))
 
     async def _called(self, function: str, owner: Owner, arguments: Sequence[Any]) -> int | None:
+        if function == "SLEEP":
+            await asyncio.sleep(sleep_s(arguments[0]))
+            return 0
         if function == "RELEASE_ALL_LOCKS":
             return self.release_all(owner)
         name = lock_name(arguments[0])
@@ -171,6 +179,21 @@ def lock_name(value: Any) -> str:
         raise SqlError(*USER_LOCK_OVERLONG_NAME, f"The user-level lock name '{text[:192]}' should not exceed "
                                                  f"{MAX_LOCK_NAME_CHARS} characters.")
     return text.lower()
+
+
+def sleep_s(value: Any) -> float:
+    """Return how long SLEEP waits.  Raises SqlError 1210 for NULL and negative numbers, as MySQL 8 in strict mode.
+
+    >>> sleep_s("0.5"), sleep_s(2), sleep_s("soon")
+    (0.5, 2.0, 0.0)
+    """
+    try:
+        found = -1.0 if value is None else float(value)
+    except ValueError:
+        found = 0.0
+    if not found >= 0:
+        raise SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to sleep.")
+    return min(found, float(MOST_S))
 
 
 def seconds(value: Any) -> int | None:

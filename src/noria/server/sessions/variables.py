@@ -24,6 +24,7 @@ from noria.core.errors.codes import (
     WRONG_TYPE_FOR_VAR,
     WRONG_VALUE_FOR_VAR,
 )
+from noria.core.expressions.library.zones import zone_of
 from noria.core.limits import LONGEST_EXECUTION_MS
 
 Value = Any  # int, str, bool or None
@@ -50,6 +51,7 @@ SERVER_VERSION = f"8.0.40-noria-{__version__}"
 """Clients choose what they send by the number in front: MySQL 8.0, whose dialect and errors these are."""
 
 VARIABLES: dict[str, Any] = {
+    "cte_max_recursion_depth": 1000,
     "auto_increment_increment": 1, "autocommit": 1, "character_set_client": "utf8mb4",
     "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
     "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
@@ -191,12 +193,14 @@ def _appended(value: str, before: Value) -> str:
 
 
 def _time_zone(name: str, value: Value) -> Kept:
-    """Accept UTC under its names, and offsets.  Other zones are rejected, since their offset changes within a year."""
+    """Accept UTC under its names, offsets, and the names of zones."""
     found = _OFFSET.fullmatch(str(value))
-    if str(value).upper() not in _UTC and (found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60):
+    wide = found is not None and int(found[1]) * 60 + int(found[2]) > 14 * 60
+    known = str(value).upper() in _UTC or (value is not None and zone_of(str(value)) is not None)
+    if wide or not known:
         raise SqlError(*UNKNOWN_TIME_ZONE,
-                       f"Unknown or incorrect time zone: '{value}'; give UTC or an offset from it like "
-                       "'+02:00'")
+                       f"Unknown or incorrect time zone: '{value}'; give a name like 'Europe/Berlin', or an offset "
+                       "like '+02:00'")
     return str(value), ""
 
 
@@ -254,7 +258,8 @@ _CHECKS: dict[str, Callable[[str, Value], Kept]] = {
                      "sql_warnings", "sql_big_selects", "sql_quote_show_create", "session_track_schema",
                      "session_track_state_change", "profiling"), _flag),
     **dict.fromkeys(("wait_timeout", "interactive_timeout", "net_read_timeout", "net_write_timeout",
-                     "lock_wait_timeout", "innodb_lock_wait_timeout", "group_concat_max_len"), _number),
+                     "lock_wait_timeout", "innodb_lock_wait_timeout", "group_concat_max_len",
+                     "cte_max_recursion_depth"), _number),
     **dict.fromkeys(("lc_messages", "lc_time_names", "session_track_system_variables", "optimizer_switch",
                      "default_storage_engine"), _word),
 }

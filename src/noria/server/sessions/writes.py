@@ -14,18 +14,21 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
-from noria.server.answering.auto_increment_zero import refuse_zero
 from noria.server.outcomes import Ok, Outcome, PendingOutcome, ResultSet
 from noria.server.sessions import session_reads
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
+from noria.server.sessions.modes import zero_dates
+from noria.server.sessions.modes.auto_increment_zero import refuse_zero
 from noria.sql import commands as sql
 
+MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
 Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 
 async def run(session: SessionContext, command: Insert | Update | Delete) -> Outcome:
     """Run a write and wait for its outcome."""
+    command = _in_mode(session, command)
     await session.locked.admit_write(command, session.transaction, session.variables)
     transaction = session.transaction
     if transaction.active or transaction.is_checked(command):
@@ -45,6 +48,7 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     if command.insert is not None and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
         _refuse_numbering(session, command.insert)
     select, found = command.select, None
+    ignored: list[SqlError] = []
     if isinstance(select, tuple):
         found = _together([await items(row) for row in select])
     elif isinstance(select, sql.Select) and not session.transaction.active:
@@ -53,14 +57,19 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
         await session_reads.wait_for_own_writes(session)
     session.running.set_state("waiting for the worker")
     try:
-        result, rows = await session.transaction.write_selected(command, found, session.offset)
+        result, rows = await session.transaction.write_selected(command, found, session.offset, ignored)
     finally:
         session.collect_own_writes()
     if command.insert is not None:
-        return _applied(session, command.insert._replace(rows=range(rows)), result, True)
+        return applied(session, command.insert._replace(rows=range(rows)), result, True)
     table = command.tables[0]
-    return _applied(session, Delete(table, None) if command.targets[0].assignments is None
+    done = applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
+    if not ignored:
+        return done
+    info = done.info.replace("Warnings: 0", f"Warnings: {len(ignored)}")
+    warnings = [("Warning", e.code, e.message) for e in ignored[:MOST_WARNINGS]]
+    return replace(done, warnings=warnings, info=info)
 
 
 def _refuse_numbering(session: SessionContext, insert: Insert) -> None:
@@ -94,12 +103,18 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
     session.running.set_state("waiting for the worker")
     try:
         if program.may_rewrite(command) and await program.is_large(command):
-            return _applied(session, command, await session.transaction.write_in_parts(command, session.offset))
+            return applied(session, command, await session.transaction.write_in_parts(command, session.offset))
         if session.transaction.active:
-            return _applied(session, command, await session.transaction.write(command, session.offset))
-        return _applied(session, command, await session.transaction.write_alone(command, session.offset))
+            return applied(session, command, await session.transaction.write(command, session.offset))
+        return applied(session, command, await session.transaction.write_alone(command, session.offset))
     finally:
         session.collect_own_writes()
+
+
+def _in_mode(session: SessionContext, command: Insert | Update | Delete) -> Insert | Update | Delete:
+    if zero_dates.are_allowed(session.variables["sql_mode"]):
+        return zero_dates.read(command, session.executor.program.table(command.table))
+    return command
 
 
 def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:
@@ -109,6 +124,7 @@ def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> 
 
 def submit(session: SessionContext, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
     """Begin a write without a transaction."""
+    command = _in_mode(session, command)
     _check_write(session, command.table)
     _refuse_zero(session, command)
     wait_s = float(session.variables["innodb_lock_wait_timeout"])
@@ -126,10 +142,10 @@ def written(session: SessionContext, command: Insert | Update | Delete, done: as
         raise session.noted(e) from None
     if own := session.executor.written(done):
         session.unseen = merged_writes(session.unseen, own)
-    return _applied(session, command, result)
+    return applied(session, command, result)
 
 
-def _applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult, selected: bool = False
+def applied(session: SessionContext, command: Insert | Update | Delete, result: WriteResult, selected: bool = False
              ) -> Ok:
     session.warnings = ()
     if result.last_insert_id:
@@ -139,4 +155,4 @@ def _applied(session: SessionContext, command: Insert | Update | Delete, result:
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["run", "run_selected", "submit", "written"]
+__all__ = ["applied", "run", "run_selected", "submit", "written"]

@@ -43,6 +43,7 @@ from noria.core.limits import (
 )
 from noria.core.statements import NEW, Delete, Insert
 from noria.core.types import TableDef
+from noria.core.values import python_values
 from noria.dataflow.messages.packets import Inspect, Write
 from noria.runtime.link.link import Link
 from noria.server.answering.executor import Executor
@@ -220,7 +221,7 @@ class StagedWrites:
 
     def _delete(self, table: TableDef, rows: pa.RecordBatch) -> Delete:
         names = [table.columns[c].name for c in table.primary_key]
-        found = {n.lower(): c.to_pylist() for n, c in zip(rows.schema.names, rows.columns, strict=True)}
+        found = {n.lower(): python_values(c) for n, c in zip(rows.schema.names, rows.columns, strict=True)}
         if missing := [n for n in names if n.lower() not in found]:
             raise SqlError(*UNKNOWN_ERROR, f"to delete rows of {table.name} by its primary key, the column "
                                            f"{missing[0]} must be "

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from noria.kernels.place import locked
+from noria.runtime.worker.parent_end import end_with_parent
 from noria.spark.hosting.session import SparkSettings, SparkUnavailable, build_session, find_java
 
 REPORT_S = 2.0
@@ -33,8 +34,8 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 def found() -> Path | None:
     """Return the archive's path, or None.  Its name states its size: a JVM crashes on a truncated archive."""
     for directory in _directories():
-        for path in directory.glob(f"{_name()}-*.jsa"):
-            if path.name == f"{_name()}-{path.stat().st_size}.jsa":
+        for path in directory.glob(f"{name()}-*.jsa"):
+            if path.name == f"{name()}-{path.stat().st_size}.jsa":
                 return path
     return None
 
@@ -56,7 +57,8 @@ def _directories() -> tuple[Path, Path]:
     return Path(__file__).parents[2] / "__pycache__", home / "noria"
 
 
-def _name() -> str:
+def name() -> str:
+    """Return the beginning of the archive's file name."""
     return f"spark-{digest()}"
 
 
@@ -83,14 +85,16 @@ def make(report: Callable[[float], None] = lambda seconds: None) -> bool:
     """
     directory = place()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(directory, f"{_name()}.lock", wait=False) as mine:
+    with locked(directory, f"{name()}.lock", wait=False) as mine:
         if not mine or found():
             return False
+        for left in directory.glob(f"{name()}.[0-9]*"):  # of attempts whose process was killed
+            left.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory(prefix="noria-archive-") as scratch:
-            beside = directory / f"{_name()}.{os.getpid()}"
+            beside = directory / f"{name()}.{os.getpid()}"
             try:
                 _run([sys.executable, "-m", MODULE, "--train", str(beside), scratch], report)
-                os.replace(beside, directory / f"{_name()}-{beside.stat().st_size}.jsa")
+                os.replace(beside, directory / f"{name()}-{beside.stat().st_size}.jsa")
             finally:
                 beside.unlink(missing_ok=True)
     return True
@@ -121,6 +125,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
 
 def _train(archive: str, scratch: str) -> None:
     """Run a worker's task and a batch job, so that the JVM loads their classes and archives them on exit."""
+    end_with_parent()  # its JVM reads the end of its input then, and exits
     settings = SparkSettings(workers=1, scratch_dir=Path(scratch) / "spark").hosting()
     session = build_session(settings, f'{_QUIET} "-XX:ArchiveClassesAtExit={archive}"')
     context = session.sparkContext

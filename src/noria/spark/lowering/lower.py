@@ -19,10 +19,11 @@ from typing import Any
 import pyspark.sql.functions as F
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from noria.core.expressions.expr import Const
 from noria.core.types import Field
 from noria.core.values import evaluation_error
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.constant_row import Nothing
+from noria.plan.constant_row import GivenRows, Nothing
 from noria.plan.mir import (
     CARRYING,
     Aggregate,
@@ -131,6 +132,15 @@ def _nothing(node: Nothing, go: Go, tables: Tables) -> Relation:
     return Relation(rows, node.fields)
 
 
+def _given(node: GivenRows, go: Go, tables: Tables) -> Relation:
+    """One array of structures, which is exploded."""
+    rows = node.rows or ((None,) * node.width,)
+    structures = [F.struct(*(expressions.lower(Const(f.type, True, v), []).column.alias(f"c{i}")
+                             for i, (f, v) in enumerate(zip(node.fields, row, strict=True)))) for row in rows]
+    found = SparkSession.active().range(1).select(F.explode(F.array(*structures)).alias("row")).select("row.*")
+    return Relation(found if node.rows else found.where(F.lit(False)), node.fields)
+
+
 def _filter(node: Filter, go: Go, tables: Tables) -> Relation:
     source = go(node.input)
     condition = expressions.condition(expressions.lower(node.predicate, source.values()))
@@ -223,7 +233,7 @@ def _limit(node: Limit, go: Go, tables: Tables) -> Relation:
 
 
 LOWERINGS: dict[type[Mir], Callable[[Any, Go, Tables], Relation]] = {
-    Base: _base, Nothing: _nothing, Filter: _filter, Project: _project, Join: _join, Aggregate: _aggregate,
-    Distinct: _distinct, UnionAll: _union_all, Repeat: _repeat, Sort: _sort, Limit: _limit,
+    Base: _base, Nothing: _nothing, GivenRows: _given, Filter: _filter, Project: _project, Join: _join,
+    Aggregate: _aggregate, Distinct: _distinct, UnionAll: _union_all, Repeat: _repeat, Sort: _sort, Limit: _limit,
     Window: ordered.window, GroupConcat: ordered.group_concat, TopK: ordered.top,
 }

@@ -19,8 +19,8 @@ from sqlglot import exp
 from noria.core.errors import unknown_column
 from noria.core.expressions.casts import show
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Expr
-from noria.core.expressions.functions import at_time
+from noria.core.expressions.expr import Const, Expr
+from noria.core.expressions.functions import at_time, literal
 from noria.core.types import TEXT, SqlType
 from noria.sql.expressions.functions import CLOCK_CLASSES, CLOCK_NAMES
 from noria.sql.expressions.scalars import Resolver
@@ -128,6 +128,36 @@ def _replaced(tree: exp.Expr, node: exp.Expr, value: Any, written: exp.Expr, par
         return made
     node.replace(made)
     return tree
+
+
+def in_zone(tree: exp.Expr, zone: str) -> exp.Expr:
+    """Let FROM_UNIXTIME and UNIX_TIMESTAMP(moment) mean the zone of the session.
+
+    FROM_UNIXTIME(x)     →   CONVERT_TZ(FROM_UNIXTIME(x), '+00:00', zone)
+    UNIX_TIMESTAMP(x)    →   UNIX_TIMESTAMP(CONVERT_TZ(x, zone, '+00:00'))
+    """
+    def converted(e: exp.Expr, source: str, target: str) -> exp.Expr:
+        return exp.Anonymous(this="CONVERT_TZ", expressions=[e, exp.Literal.string(source), exp.Literal.string(target)])
+
+    for node in reversed([n for n in nodes(tree) if isinstance(n, exp.Anonymous) and n.expressions]):
+        name = node.name.upper()
+        if name == "UNIX_TIMESTAMP":
+            node.set("expressions", [converted(node.expressions[0].copy(), zone, "+00:00")])
+        elif name == "FROM_UNIXTIME":
+            first, *form = node.expressions
+            utc = exp.Anonymous(this="FROM_UNIXTIME", expressions=[first.copy()])
+            made = converted(utc, "+00:00", zone)
+            if form:
+                made = exp.Anonymous(this="DATE_FORMAT", expressions=[made, *form])
+            made.meta.update(node.meta)
+            node.replace(made)
+    return tree
+
+
+def literal_of(value: Any) -> exp.Expr:
+    """A literal node of a parameter's value."""
+    e = literal(value)
+    return _literal(e.value if isinstance(e, Const) else value, e.type)
 
 
 def _no_column(name: str, table: str, clause: str) -> Expr:

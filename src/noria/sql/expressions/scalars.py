@@ -7,7 +7,7 @@ SqlError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from math import isinf
@@ -25,8 +25,10 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import NULL, HexLiteral, call, cast, literal, retyped, truth
+from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.types import BYTES, TEXT, TEXT_BIN, Collation
 from noria.sql.expressions.aggregates import KNOWN, aggregate_of
+from noria.sql.expressions.chance import OPS
 from noria.sql.expressions.functions import (
     CLOCK_CLASSES,
     CLOCK_NAMES,
@@ -56,6 +58,7 @@ _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.Curr
 _VOLATILE_NAMES = {"NOW", "SYSDATE", "UTC_TIMESTAMP", "UTC_DATE", "UNIX_TIMESTAMP", "LAST_INSERT_ID", "USER",
                    "SESSION_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT", "GET_LOCK",
                    "RELEASE_LOCK", "RELEASE_ALL_LOCKS", "IS_FREE_LOCK", "IS_USED_LOCK"}
+_WAITS = {"SLEEP": "SELECT it alone in a column, without FROM", "BENCHMARK": "measure statements from the client"}
 _KNOWN = "known"  # the key of an expression in a node's meta
 _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary", "coalesce", "negate", "_type"})
 
@@ -64,7 +67,8 @@ _OPERANDS = frozenset({"this", "expression", "typed", "safe", "big_int", "binary
 class Resolver:
     """Translates nodes when called.  `clause`: the statement's part, for errors ("where clause", "field list", …).
     `aggregates`, `clock`: whether these are allowed.  `over`: the node is the function of a window, so its arguments
-    may have aggregates.  `subquery`: translates subqueries, where they are."""
+    may have aggregates.  `subquery`: translates subqueries, where they are.  `identity`: what tells the row from
+    others, or the group if its argument is True.  `remembers`: LAST_INSERT_ID(value) is allowed."""
 
     column: Callable[[str, str, str], Expr]  # name, table, clause
     parameter: Callable[[exp.Placeholder], Expr]
@@ -73,6 +77,8 @@ class Resolver:
     over: bool = False
     clock: bool = False
     subquery: Callable[[Resolver, exp.Expr], Expr] | None = None
+    identity: Callable[[bool], Sequence[Expr]] | None = None
+    remembers: bool = False
 
     def __call__(self, node: exp.Expr) -> Expr:
         if self.subquery is not None and is_subquery(node):
@@ -131,6 +137,8 @@ def _unknown(node: exp.Expr) -> SqlError:
         return refuse("this aggregate or window function here", node, KNOWN)
     if isinstance(node, exp.Interval):
         return refuse("INTERVAL here", node, "add it to a date")
+    if isinstance(node, exp.Anonymous) and node.name.upper() in _WAITS:
+        return refuse(f"{node.name.upper()} here", node, _WAITS[node.name.upper()])
     if isinstance(node, exp.Anonymous) and node.name.upper() not in _VOLATILE_NAMES:
         return SqlError(*SP_DOES_NOT_EXIST, f"FUNCTION {node.name} does not exist")
     if isinstance(node, (*_VOLATILE, exp.Anonymous)):
@@ -367,6 +375,10 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
         raise refuse("VALUES() outside ON DUPLICATE KEY UPDATE", node)
     if name in CLOCK_NAMES and not (name == "UNIX_TIMESTAMP" and node.expressions):
         return _clock(r, node)
+    if name in OPS:
+        return _chance(r, node)
+    if name == "LAST_INSERT_ID" and r.remembers and len(node.expressions) == 1:
+        return call(REMEMBERED, r(node.expressions[0]))
     made = maker_of(name)
     if made is None:
         found = aggregate_of(r, node)
@@ -374,6 +386,22 @@ def _named(r: Resolver, node: exp.Expr) -> Expr:
             raise _unknown(node)
         return found
     return made(r, name, node.expressions)
+
+
+def _chance(r: Resolver, node: exp.Expr) -> Expr:
+    """`rand of row`(seed), for the row or the group of the resolver."""
+    if r.identity is None and r.clause == "on clause":
+        raise refuse("RAND and UUID in ON", node, "write them in WHERE")
+    identity = () if r.identity is None else r.identity(r.aggregates)
+    return call(OPS[node.name.upper()], r(node.expressions[0]), *identity)
+
+
+def _rand(r: Resolver, node: exp.Expr) -> Expr:
+    """RAND(column), or RAND(5) without rows.  Any other call is refused where no seed has been drawn for it."""
+    if node.args.get("this") is None or (r.identity is not None and isinstance(
+            node.this, exp.Literal | exp.Null | exp.Neg | exp.Placeholder)):
+        raise _unknown(node)
+    return call("rand_seeded", r(node.this))
 
 
 def _clock(r: Resolver, node: exp.Expr) -> Expr:
@@ -409,6 +437,6 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
-    exp.Anonymous: _named, exp.Window: over_call,
+    exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

@@ -17,7 +17,7 @@ from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import UNRESOLVED_TABLE_LOCK
 from noria.core.types import TableDef
 from noria.sql.commands import Command, LockedTable, LockingSelect, Select
-from noria.sql.query.relations.context import Catalog
+from noria.sql.query.relations.context import Catalog, GivenCatalog
 from noria.sql.text.trees import children
 
 Planned = tuple[Command, Callable[[Sequence[Any]], Command]]
@@ -88,6 +88,8 @@ def _tables(tree: exp.Select, locks: list[exp.Lock], catalog: Catalog) -> list[t
         exclusive_ = names.pop(alias.rsplit(".", 1)[-1].lower(), None)
         if exclusive_ is None:
             continue
+        if isinstance(source, exp.Table) and isinstance(catalog, GivenCatalog) and catalog.given(source.name):
+            continue  # a temporary table, which nobody else reads
         table = catalog.table(source.name) if isinstance(source, exp.Table) else None
         if table is None:
             raise not_supported(f"FOR UPDATE of '{alias}', which is no table", "name the tables: FOR UPDATE OF …")

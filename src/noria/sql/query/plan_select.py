@@ -9,20 +9,21 @@ from functools import partial
 from sqlglot import exp
 
 from noria.core.errors import SqlError, parse_error
-from noria.core.errors.codes import STACK_OVERRUN_NEED_MORE
+from noria.core.errors.codes import STACK_OVERRUN_NEED_MORE, VIEW_SELECT_TMPTABLE
 from noria.core.expressions.expr import col
 from noria.core.limits import MAX_PLAN_DEPTH, MAX_PLAN_STEPS, TOP_ROWS
 from noria.core.types import with_origins
 from noria.plan.after import LookedUpRows, parameters_of, with_leaf
 from noria.plan.batch_nodes import Limit, Sort
+from noria.plan.constant_row import has_given_rows
 from noria.plan.lookups import Lookup, Parameter, Range, is_plain
 from noria.plan.mir import Mir, Project, TopK
 from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import ParameterUses, ViewDef
-from noria.sql.commands import BatchQuery, Select
+from noria.sql.commands import BatchQuery, Select, as_batch
 from noria.sql.query.conditions.parameters import INSTEAD
 from noria.sql.query.parameterised_views import with_values
-from noria.sql.query.relations.context import Catalog, Context
+from noria.sql.query.relations.context import Catalog, Context, GivenCatalog
 from noria.sql.query.relations.from_clause import names_of
 from noria.sql.query.relations.limit_offset import count_of, limits_of, parameter_of
 from noria.sql.query.relations.planned import PlannedQuery
@@ -38,6 +39,8 @@ from noria.sql.text.syntax import Statement, check_parts, snippet
 def view_of(statement: Statement, name: str, tree: exp.Expr, catalog: Catalog) -> ViewDef:
     """Plan CREATE VIEW: a view whose parameters are its key.  Raises NotMaintained if it cannot be maintained."""
     query = _plan(Context(catalog, block_of, "view"), tree)
+    if has_given_rows(query.plan):
+        raise SqlError(*VIEW_SELECT_TMPTABLE, "View's SELECT refers to a temporary table")
     keys = sorted(query.keys, key=lambda k: k.lookup.parameters)  # by ordinal: the order of the client's values
     limit, offset = parameter_of(query.limit), parameter_of(query.offset)
     lookups = tuple(k.lookup for k in keys)
@@ -95,6 +98,14 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
     `values`: the parameters' values.  With them, a parameter that no lookup can use is a constant of the view.
     """
+    if isinstance(catalog, GivenCatalog):
+        found = _select_of(statement, tree, catalog, values)
+        plan = found.view.plan if found.view is not None else as_batch(found).plan
+        return replace(found, once=has_given_rows(plan))
+    return _select_of(statement, tree, catalog, values)
+
+
+def _select_of(statement: Statement, tree: exp.Expr, catalog: Catalog, values: list[object] | None) -> Select:
     tree, shown = with_values(tree, catalog)
     try:
         found = _complete(statement, tree, catalog, values)

@@ -111,9 +111,7 @@ def _check_clauses(tree: exp.Select) -> None:
     if not tree.expressions:
         raise parse_error("SELECT without anything to select")
     check_parts(tree, _CLAUSES | {"locks", "hint"}, "SELECT")  # a hint does not change the rows
-    for modifier in tree.args.get("operation_modifiers") or []:
-        if modifier.name.upper() not in _HARMLESS:
-            raise refuse(modifier.name.upper(), tree, "leave it out; SELECT COUNT(*) counts the rows without LIMIT")
+    check_modifiers(tree)
     for name, known in (("distinct", ()), ("limit", ("expression",)), ("offset", ("expression",)), ("where", ("this",)),
                         ("having", ("this",)), ("order", ("expressions",))):
         if tree.args.get(name) is not None:
@@ -121,6 +119,13 @@ def _check_clauses(tree: exp.Select) -> None:
     if tree.args.get("locks"):
         raise refuse("FOR UPDATE and FOR SHARE in a subquery, a view or a UNION", tree,
                      "write them in a SELECT of their own")
+
+
+def check_modifiers(tree: exp.Select) -> None:
+    """Refuse words after SELECT that would change the answer."""
+    for modifier in tree.args.get("operation_modifiers") or []:
+        if modifier.name.upper() not in _HARMLESS:
+            raise refuse(f"{modifier.name.upper()} within a query", tree, "it is a word of the outermost SELECT")
 
 
 # ------------------------------------------------------------------ the clauses

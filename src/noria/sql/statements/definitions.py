@@ -26,9 +26,10 @@ from noria.core.errors.codes import (
     Code,
 )
 from noria.core.expressions.coerce import coerce
+from noria.core.expressions.zero_date import ZERO_DATETIME, is_zero_text
 from noria.core.identifiers import refuse_repeated_columns, repeated
 from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
-from noria.core.types import JSON, Collation, Column, Kind, SqlType, TableDef
+from noria.core.types import JSON, MOMENTS, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
     CreatePlaceholderView,
@@ -281,6 +282,8 @@ def _default_value(node: exp.Expr, c: Column) -> Any:
     value = literal_value(inner)
     if value is None:
         return None
+    if c.type.kind in MOMENTS and not negative and is_zero_text(value):
+        return coerce(ZERO_DATETIME, c, 1)  # the session refuses it with NO_ZERO_DATE
     try:
         return coerce(-value if negative else value, c, 1)
     except (SqlError, TypeError):

@@ -24,13 +24,15 @@ from noria.sql.text.databases import NOWHERE, Names
 from noria.sql.text.refusals import refuse
 
 SCHEMA = "information_schema"
-_NUMBERS = frozenset("""table_rows avg_row_length data_length auto_increment character_maximum_length
+_NUMBERS = frozenset("""table_rows avg_row_length data_length max_data_length index_length
+    data_free checksum auto_increment character_maximum_length
     character_octet_length numeric_precision numeric_scale datetime_precision ordinal_position
     position_in_unique_constraint non_unique seq_in_index cardinality sub_part action_order originator""".split())
 _COLUMNS = {
     "schemata": "catalog_name schema_name default_character_set_name default_collation_name sql_path",
     "tables": "table_catalog table_schema table_name table_type engine version row_format table_rows avg_row_length "
-              "data_length auto_increment create_time update_time table_collation create_options table_comment",
+              "data_length max_data_length index_length data_free auto_increment create_time update_time check_time "
+              "table_collation checksum create_options table_comment",
     "columns": "table_catalog table_schema table_name column_name ordinal_position column_default is_nullable "
                "data_type character_maximum_length character_octet_length numeric_precision numeric_scale "
                "datetime_precision character_set_name collation_name column_type column_key extra privileges "
@@ -105,7 +107,8 @@ def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] |
             names.checked(node.args["db"].name)
     database = exp.Null() if names.namespace == NOWHERE else exp.Literal.string(names.current)
     here = tree.transform(lambda n: database.copy() if _is_current_database(n) else n)
-    return Information(batch_of(here, Context(_Relations(), block_of, "batch", values), f"is of {SCHEMA}"))
+    return Information(batch_of(here, Context(_Relations(), block_of, "batch", values,
+                                             any_of_group=names.any_of_group), f"is of {SCHEMA}"))
 
 
 def _is_ours(node: exp.Expr) -> bool:

@@ -81,7 +81,7 @@ def qualify(statement: Statement, names: Names) -> None:
     for column in [n for n in statement.nodes if isinstance(n, exp.Column) and n.table]:
         if column.args.get("db"):
             _requalify(column, blocks)
-        else:
+        elif not (isinstance(column.this, exp.Star) and _star_of_each(column, blocks)):
             _refuse_if_ambiguous(column, blocks)
 
 
@@ -165,6 +165,19 @@ def _requalify(column: exp.Column, blocks: dict[int, list[_Place]]) -> None:
                 return
         block = _block(block)
     raise unknown_column(f"{database}.{table}.{column.name}", "field list")
+
+
+def _star_of_each(column: exp.Column, blocks: dict[int, list[_Place]]) -> bool:
+    """Replace t.* by the columns of each table of this name, as MySQL does.  False if there is one."""
+    block = _block(column)
+    found = [p for p in blocks.get(id(block), ()) if p.name.lower() == column.table.lower() and p.shown != p.name]
+    if not found or not isinstance(column.parent, exp.Select):
+        return False
+    items = column.parent.expressions
+    at = next(i for i, item in enumerate(items) if item is column)
+    each = [exp.Column(this=exp.Star(), table=exp.to_identifier(p.shown, quoted=True)) for p in found]
+    column.parent.set("expressions", [*items[:at], *each, *items[at + 1 :]])
+    return True
 
 
 def _refuse_if_ambiguous(column: exp.Column, blocks: dict[int, list[_Place]]) -> None:

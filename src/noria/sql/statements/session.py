@@ -31,6 +31,7 @@ from noria.sql.commands import (
 )
 from noria.sql.statements import databases, prepared
 from noria.sql.statements.definitions import check_name
+from noria.sql.statements.upkeep.tables import grants, upkeep
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import names_no_program, refuse_program
@@ -93,6 +94,10 @@ class _TokenReader:
         """Read a table's name, or database.name.  Returns the database, "" if it is not written, and the name."""
         name = self.name()
         return (name, self.name()) if self.take(".") else ("", name)
+
+    def word_before(self) -> str:
+        """The word that was read last, in upper case."""
+        return self.tokens[self.at - 1].text.upper()
 
     def string(self) -> str:
         t = self.next()
@@ -232,6 +237,8 @@ def _show(r: _TokenReader) -> Command:
     _check_said(r, said, what)
     if what == "count":
         return _show_count(r)
+    if what == "grants":
+        return grants(r)
     full = "FULL" in said or (what == "create database" and r.take("IF", "NOT", "EXISTS"))
     show = Show(what, _target(r, what), None, full, scope)
     return _conditions(r, show)
@@ -413,19 +420,6 @@ def _flush(r: _TokenReader) -> Command:
     return FlushHosts() if what == "HOSTS" else NoOp("flush")
 
 
-def _upkeep(r: _TokenReader) -> Command:
-    """Read ANALYZE and OPTIMIZE TABLE, which do nothing: there are no statistics, and RocksDB compacts by itself."""
-    word = r.tokens[0].text
-    r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
-    if not (r.take("TABLE") or r.take("TABLES")):
-        raise not_supported(f"{word.upper()} {r.near()[:40]}", f"there is {word.upper()} TABLE")
-    tables = [r.dotted()]
-    while r.take(","):
-        tables.append(r.dotted())
-    r.end()
-    return NoOp(word.lower(), tuple(tables))
-
-
 def _alter(r: _TokenReader) -> Command | None:
     """Read ALTER DATABASE, and ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do
     nothing.  None for every other ALTER TABLE."""
@@ -481,7 +475,8 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "SET": _set, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe, "EXPLAIN": _describe, "USE": _use,
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
-    "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock, "ANALYZE": _upkeep, "OPTIMIZE": _upkeep,
+    "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock,
+    **dict.fromkeys(("ANALYZE", "OPTIMIZE", "CHECK", "REPAIR", "CHECKSUM"), upkeep),
     "ALTER": _alter, "CREATE": _create, "DROP": _drop,
     "RENAME": _rename,
     "GRANT": _refused("users are set when the server starts"),

@@ -27,7 +27,7 @@ from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.plan_select import block_of, select_of
 from noria.sql.query.relations.context import Catalog, Context
 from noria.sql.query.relations.limit_offset import count_of
-from noria.sql.query.select import column_name
+from noria.sql.query.select import check_modifiers, column_name
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import Statement, check_parts, is_row_subquery, is_subquery, quantifier
 from noria.sql.text.trees import children
@@ -37,6 +37,8 @@ _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "
               "FOUND_ROWS": BIGINT, "UUID": TEXT, "UUID_SHORT": BIGINT, "RAND": DOUBLE}
 LOCK_FUNCTIONS = {"GET_LOCK": 2, "RELEASE_LOCK": 1, "RELEASE_ALL_LOCKS": 0, "IS_FREE_LOCK": 1, "IS_USED_LOCK": 1}
 """The functions about the locks of sessions, with their numbers of arguments."""
+WAITING_FUNCTIONS = {**LOCK_FUNCTIONS, "SLEEP": 1}
+"""Those, and SLEEP: a SELECT without FROM runs them one after the other."""
 _CLASSES: dict[type[exp.Expr], str] = {**SESSION_CLASSES, exp.Uuid: "UUID", exp.Rand: "RAND"}
 _OF_ROWS = ("with_", "group", "having", "windows", "offset")  # clauses of a SELECT that is planned like others
 _INPUT = "input "  # before the number of an input, in place of the number of a parameter
@@ -60,7 +62,9 @@ def _aggregates(node: exp.Expr) -> bool:
 
 def select_items(context: Context, tree: exp.Select, plan: Planner | None = None) -> SelectItems:
     """Translate a SELECT without FROM to its items.  plan: plans a subquery; None: there are none."""
-    check_parts(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint"}), "SELECT without FROM")
+    check_parts(tree, frozenset({"expressions", "limit", "where", "distinct", "offset", "hint",
+                                  "operation_modifiers"}), "SELECT without FROM")
+    check_modifiers(tree)
     where, limit = tree.args.get("where"), tree.args.get("limit")
     if tree.args.get("offset") is not None:
         raise refuse("OFFSET in a SELECT without FROM", tree, "leave it out")
@@ -94,10 +98,8 @@ def _item(context: Context, node: exp.Expr, plan: Planner | None) -> OutputColum
         return OutputColumn(Field(name, TEXT), "user_variable", inner.name.lower())
     function = _function(inner)
     if function in _FUNCTIONS:
-        if inner.args.get("this") is not None and isinstance(inner, exp.Rand):
-            raise refuse("RAND with a seed", inner, "leave the seed out")
         return OutputColumn(Field(name, _FUNCTIONS[function]), "function", function)
-    if function in LOCK_FUNCTIONS:
+    if function in WAITING_FUNCTIONS:
         return OutputColumn(Field(name, BIGINT), "function", function, arguments=_arguments(context, function, inner))
     if isinstance(inner, exp.Star):
         raise SqlError(*NO_TABLES_USED, "No tables used")
@@ -109,16 +111,18 @@ def _item(context: Context, node: exp.Expr, plan: Planner | None) -> OutputColum
 
 def _function(node: exp.Expr) -> str:
     """The name of a function of the session, or of any function that is only a name; "" for another node."""
+    if isinstance(node, exp.Rand) and node.args.get("this") is not None:
+        return ""  # a function of its seed
     return _CLASSES.get(type(node)) or (node.name.upper() if isinstance(node, exp.Anonymous) else "")
 
 
 def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[OutputColumn, ...]:
-    """The arguments of a function about locks: constants, variables and functions such as DATABASE()."""
-    if len(node.expressions) != LOCK_FUNCTIONS[function]:
+    """The arguments of a function about locks, or of SLEEP: constants, variables and functions such as DATABASE()."""
+    if len(node.expressions) != WAITING_FUNCTIONS[function]:
         raise wrong_count(function)
     found = tuple(_item(context, n, None) for n in node.expressions)
-    if any(i.name in LOCK_FUNCTIONS for i in found if i.kind == "function"):
-        raise refuse("a lock's function as an argument of another one", node, "call them one after the other")
+    if any(i.name in WAITING_FUNCTIONS for i in found if i.kind == "function"):
+        raise refuse(f"such a function as an argument of {function}", node, "call them one after the other")
     return found
 
 

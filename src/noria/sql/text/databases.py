@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from noria.core.errors import SqlError, name_too_long, not_supported
 from noria.core.errors.codes import (
@@ -36,6 +37,7 @@ SYSTEM = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's
 CHARSET, COLLATION = "utf8mb4", "utf8mb4_0900_ai_ci"
 NOWHERE = "\0"  # the namespace of a session whose database was dropped
 _ANY_OF_GROUP = "\1"  # ends the namespace of a session whose sql_mode lacks ONLY_FULL_GROUP_BY
+_ZONE = "\1zone "  # before the time zone of sessions that are not in UTC
 _STORED = "DATABASE "
 _NAMED_IN = re.compile(r"`((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", re.DOTALL)
 
@@ -175,17 +177,21 @@ class Names:
     namespace: the folded name of the session's database; "" for `noria`, NOWHERE without one.  databases: None in
     stored texts, which are in `noria` and whose databases exist.
 
+    zone: the session's time zone, "" for UTC.
+
     any_of_group: without ONLY_FULL_GROUP_BY, a selected column may be neither grouped nor determined by the groups.
     """
 
     namespace: str = ""
     databases: Databases | None = None
     any_of_group: bool = False
+    zone: str = ""
 
     @staticmethod
     def of(namespace: str, databases: Databases) -> Names:
         """The names of sessions in a namespace, as `namespace_of` or `any_of_group` returned it."""
-        return Names(plain_namespace(namespace), databases, namespace.endswith(_ANY_OF_GROUP))
+        rest, _, zone = namespace.partition(_ZONE)
+        return Names(plain_namespace(namespace), databases, rest.endswith(_ANY_OF_GROUP), zone)
 
     @property
     def is_home(self) -> bool:
@@ -232,9 +238,14 @@ def any_of_group(namespace: str) -> str:
     return namespace + _ANY_OF_GROUP
 
 
+def in_zone(namespace: str, zone: Any) -> str:
+    """The namespace of sessions in another time zone than UTC, where some functions mean other things."""
+    return f"{namespace}{_ZONE}{zone}"
+
+
 def plain_namespace(namespace: str) -> str:
-    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY."""
-    return namespace.removesuffix(_ANY_OF_GROUP)
+    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY, in UTC."""
+    return namespace.partition(_ZONE)[0].removesuffix(_ANY_OF_GROUP)
 
 
 def in_namespace(namespace: str, text: str) -> str:

@@ -29,12 +29,15 @@ from noria.sql.text.constraints import ConstraintParser
 from noria.sql.text.row_comparisons import expanded
 from noria.sql.text.table_values import with_selects
 from noria.sql.text.token_rewrites import (
+    distinct_first,
     insert_for_replace,
     plain_types,
     view_for_feed,
+    without_ignore,
     without_index_type,
     without_internal,
     without_priority,
+    without_temporary,
     without_view_options,
 )
 from noria.sql.text.tokens import Plain
@@ -62,6 +65,8 @@ class Statement:
     replace: bool = False  # REPLACE INTO
     body: str = ""  # the SELECT of CREATE VIEW, as written
     feed: bool = False  # CREATE or DROP FEED
+    ignore: bool = False  # UPDATE IGNORE or DELETE IGNORE
+    temporary: bool = False  # CREATE or DROP TEMPORARY TABLE
     any_of_group: bool = False  # read without ONLY_FULL_GROUP_BY
 
 
@@ -210,7 +215,9 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     _check_joins(tokens)
     tokens, feed = view_for_feed(without_index_type(plain_types(without_view_options(tokens, text))))
     tokens, internal = without_internal(without_priority(tokens))
-    tokens, replace = insert_for_replace(tokens)
+    tokens, ignore = without_ignore(tokens)
+    tokens, temporary = without_temporary(tokens)
+    tokens, replace = insert_for_replace(distinct_first(tokens))
     try:
         trees = _Parser(dialect=_DIALECT).parse(tokens, text)
     except ParseError as e:
@@ -238,7 +245,8 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     nodes = [node for level in levels for node in level]
     parameters = _number_parameters(nodes)
     source = _source(tokens, text)
-    return Statement(tree, nodes, source, parameters, internal or feed, replace, _body(tree, tokens, text), feed)
+    return Statement(tree, nodes, source, parameters, internal or feed, replace, _body(tree, tokens, text), feed,
+                     ignore=ignore, temporary=temporary)
 
 
 def _source(tokens: Sequence[Token], text: str) -> str:

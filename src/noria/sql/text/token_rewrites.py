@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from noria.core.errors import not_supported, parse_error
+from noria.core.errors import parse_error
 from noria.sql.text.comments import SHOWN
 
 
@@ -21,9 +21,22 @@ def without_priority(tokens: list[Token]) -> list[Token]:
         return tokens
     while (word := _bare(tokens, at)) in ("LOW_PRIORITY", "HIGH_PRIORITY") or (word == "QUICK" and verb == "DELETE"):
         at += 1
-    if verb in ("UPDATE", "DELETE") and _bare(tokens, at) == "IGNORE":
-        raise not_supported(f"{verb} IGNORE", "write only the rows that can be written")
     return tokens if at == 1 else [tokens[0], *tokens[at:]]
+
+
+def without_temporary(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """CREATE and DROP TEMPORARY TABLE   →   CREATE and DROP TABLE, and whether TEMPORARY was there."""
+    if tokens[0].text.upper() in ("CREATE", "DROP") and _bare(tokens, 1) == "TEMPORARY" and (
+            _bare(tokens, 2) in ("TABLE", "TABLES")):
+        return [tokens[0], *tokens[2:]], True
+    return tokens, False
+
+
+def without_ignore(tokens: list[Token]) -> tuple[list[Token], bool]:
+    """UPDATE IGNORE and DELETE IGNORE   →   UPDATE and DELETE, and whether IGNORE was there."""
+    if tokens[0].text.upper() in ("UPDATE", "DELETE") and _bare(tokens, 1) == "IGNORE":
+        return [tokens[0], *tokens[2:]], True
+    return tokens, False
 
 
 def _bare(tokens: Sequence[Token], at: int) -> str:
@@ -31,6 +44,24 @@ def _bare(tokens: Sequence[Token], at: int) -> str:
     if at >= len(tokens) or tokens[at].token_type in (TokenType.IDENTIFIER, TokenType.STRING):
         return ""
     return tokens[at].text.upper()
+
+
+_MODIFIERS = ("SQL_CALC_FOUND_ROWS", "SQL_NO_CACHE", "SQL_CACHE", "SQL_BUFFER_RESULT", "SQL_SMALL_RESULT",
+              "SQL_BIG_RESULT", "HIGH_PRIORITY", "STRAIGHT_JOIN")
+
+
+def distinct_first(tokens: list[Token]) -> list[Token]:
+    """SELECT SQL_CALC_FOUND_ROWS DISTINCT   →   SELECT DISTINCT SQL_CALC_FOUND_ROWS"""
+    out = tokens
+    for at, token in enumerate(tokens):
+        if token.token_type is not TokenType.SELECT or _bare(tokens, at + 1) not in _MODIFIERS:
+            continue
+        end = at + 1
+        while _bare(tokens, end) in _MODIFIERS:
+            end += 1
+        if end < len(tokens) and tokens[end].token_type is TokenType.DISTINCT:
+            out = [*out[: at + 1], out[end], *out[at + 1 : end], *out[end + 1 :]]
+    return out
 
 
 def without_internal(tokens: list[Token]) -> tuple[list[Token], bool]:

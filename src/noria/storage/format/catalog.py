@@ -15,6 +15,7 @@ from typing import Any
 
 from noria.core.errors import SqlError
 from noria.core.expressions.coerce import MICROSECOND
+from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZEROS
 from noria.core.statements import WriteResult
 from noria.core.types import (
     Action,
@@ -128,9 +129,9 @@ def _value_to_json(value: Any) -> list[Any]:
     if isinstance(value, Decimal):
         return ["decimal", str(value)]
     if isinstance(value, datetime):
-        return ["datetime", value.isoformat()]
+        return ["datetime", "" if isinstance(value, ZEROS) else value.isoformat()]
     if isinstance(value, date):
-        return ["date", value.isoformat()]
+        return ["date", "" if isinstance(value, ZEROS) else value.isoformat()]
     if isinstance(value, bytes):
         return ["bytes", value.hex()]
     if isinstance(value, timedelta):
@@ -139,7 +140,9 @@ def _value_to_json(value: Any) -> list[Any]:
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
-    "float": float.fromhex, "decimal": Decimal, "datetime": datetime.fromisoformat, "date": date.fromisoformat,
+    "float": float.fromhex, "decimal": Decimal,
+    "datetime": lambda text: datetime.fromisoformat(text) if text else ZERO_DATETIME,
+    "date": lambda text: date.fromisoformat(text) if text else ZERO_DATE,
     "bytes": bytes.fromhex, "time": lambda micros: timedelta(microseconds=int(micros))}
 
 

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from rocksdict import AccessType, Options, Rdict
 
+from noria.core.errors import not_supported
 from noria.core.expressions.coerce import coerce
+from noria.core.expressions.zero_date import ZERO_CODE
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import NO_SYMBOLS
-from noria.core.types import Column, TableDef
-from noria.core.values import arrow_type, bytes_of, convert, from_arrow, to_arrow
+from noria.core.types import MOMENTS, Column, TableDef
+from noria.core.values import DAY_MICROS, arrow_type, bytes_of, convert, from_arrow, to_arrow
 from noria.storage.format.catalog import family_of, table_from_json
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.rocks import reading, recovery
@@ -112,8 +115,20 @@ def _batches(values: list[bytes], table: TableDef, wanted: list[int]) -> Iterato
     for _, parts in unpack_parts(values, types):
         rows = len(parts[0]) if parts else 0
         arrays = [column_array(table, c, parts, rows) for c in wanted]
+        for c, array in zip(wanted, arrays, strict=True):
+            _refuse_zeros(array, table.columns[c])
         names = [table.columns[c].name for c in wanted]
         yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _refuse_zeros(array: pa.Array, column: Column) -> None:
+    """Raise SqlError 1235 for the zero date, which neither Spark nor Parquet has."""
+    if column.type.kind not in MOMENTS or not len(array):
+        return
+    least = pc.min(array.cast(pa.int32() if pa.types.is_date32(array.type) else pa.int64())).as_py()
+    if least is not None and least in (ZERO_CODE, ZERO_CODE // DAY_MICROS):
+        raise not_supported(f"'0000-00-00' in the column '{column.name}' for Spark and in files",
+                            "write NULL or a date there first")
 
 
 def column_array(table: TableDef, at: int, parts: Sequence[Any], rows: int) -> pa.Array:

@@ -10,8 +10,10 @@ import numpy as np
 from noria.core.batch import Batch, Codes
 from noria.core.errors import division_by_zero
 from noria.core.expressions import evaluate
-from noria.core.expressions.expr import Expr
+from noria.core.expressions.expr import Call, Expr
 from noria.core.expressions.functions import zero_divisors
+from noria.core.expressions.library.numbers import REMEMBERED
+from noria.core.limits import NULL_CODE
 from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.core.values import recode
@@ -119,6 +121,15 @@ def raise_mark(stage: TableStage, rows: Codes) -> None:
         top = int(rows[column].max())
         if top > stage.counters.auto_increment:
             stage.counters = stage.counters._replace(auto_increment=top)
+
+
+def remembered(assignments: Assignments, new: Codes) -> int:
+    """The value of `column = LAST_INSERT_ID(value)` in the last of the new rows; 0 if there is none."""
+    if not new.shape[1]:
+        return 0
+    columns = [c for c, e in assignments if isinstance(e, Call) and e.op == REMEMBERED]
+    code = int(new[columns[-1], -1]) if columns else NULL_CODE
+    return 0 if code == NULL_CODE else code
 
 
 def assign(table: TableDef, assignments: Assignments, old: Codes, inputs: Codes, symbols: Symbols) -> Codes:

@@ -60,6 +60,7 @@ from noria.storage.statements.effects import (
     in_key_order,
     raise_mark,
     refuse_taken,
+    remembered,
     removal,
     update_rows,
 )
@@ -92,8 +93,9 @@ def run(stage: TableStage, statement: Statement, symbols: Symbols) -> WriteResul
         if isinstance(statement, Delete):
             stage.add(removal(stage, found))
             return WriteResult(affected=len(found.keys))
-        changed = update_rows(stage, found, _assigned(stage, statement, found.codes, symbols), symbols)
-        return WriteResult(affected=changed, matched=len(found.keys))
+        new = _assigned(stage, statement, found.codes, symbols)
+        changed = update_rows(stage, found, new, symbols)
+        return WriteResult(changed, remembered(statement.assignments, new), len(found.keys))
     except SqlError as error:
         stage.undo(mark)
         return WriteResult(error=bare(error))
@@ -206,6 +208,7 @@ class _Insert:
         self.ids: Codes | None = None  # after the run: the AUTO_INCREMENT value of each row
         self.generated: Sequence[int] = ()  # rows whose value was generated here
         self.pending: list[tuple[Computed, Codes]] = []  # defaults that read other columns, and the rows that need them
+        self.remembered = 0  # the value of LAST_INSERT_ID(value) in an updated row
         self.met_rows: set[int] = set()  # rows that were not added because they conflict with others
 
     def run(self) -> WriteResult:
@@ -278,9 +281,10 @@ class _Insert:
     def _result(self, affected: int) -> WriteResult:
         met = len(self.met_rows) if self.statement.on_duplicate == "update" else 0
         if self.ids is None:
-            return WriteResult(affected, matched=met)
+            return WriteResult(affected, self.remembered, met)
         first = next((r for r in self._numbered() if r not in self.met_rows), None)
-        return WriteResult(affected, 0 if first is None else int(self.ids[first]), met, row_id=int(self.ids[-1]))
+        made = self.remembered if first is None else int(self.ids[first])
+        return WriteResult(affected, made, met, row_id=int(self.ids[-1]))
 
     def _numbered(self) -> Sequence[int]:
         """The rows whose AUTO_INCREMENT value was generated, here or where the statement was routed."""
@@ -470,6 +474,7 @@ class _Insert:
             new = assign(self.stage.table.definition, self._assignments(), found.codes, inputs, self.symbols)
             affected += 2 * update_rows(self.stage, found, new, self.symbols)
             self._stand(new, [at[r] for r in rows])
+            self.remembered = remembered(self.statement.assignments, new) or self.remembered
         return affected
 
     def _stand(self, new: Codes, rows: list[int]) -> None:

@@ -15,7 +15,7 @@ from noria.core.batch import Codes
 from noria.core.limits import NULL_CODE
 from noria.core.statements import KeyChange
 from noria.core.symbols import Symbols
-from noria.core.values import convert, to_arrow
+from noria.core.values import convert, python_values, to_arrow
 from noria.storage.statements.stage import TableStage
 from noria.storage.tables.table import StoredTable
 
@@ -61,7 +61,7 @@ def _values(table: StoredTable, columns: tuple[int, ...], keys: Sequence[Key], s
     if not keys:
         return ()
     codes = np.array(keys, np.int64).T
-    return tuple(zip(*(to_arrow(codes[n], table.types[c], symbols).to_pylist() for n, c in enumerate(columns)),
+    return tuple(zip(*(python_values(to_arrow(codes[n], table.types[c], symbols)) for n, c in enumerate(columns)),
                      strict=True))
 
 

@@ -26,6 +26,7 @@ from noria.core.expressions.casts import number_prefix, parse_moment
 from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time, year_of
 from noria.core.expressions.expr import Call, Const, Expr
 from noria.core.expressions.library import LIBRARY, ArgumentType
+from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
 from noria.core.types import (
     BIGINT,
@@ -151,12 +152,12 @@ def _fraction(e: Expr) -> int:
 
 
 def _midnight(moment: datetime) -> datetime:
-    return datetime(moment.year, moment.month, moment.day)
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _folded(e: Expr) -> Expr:
     """Replace a call of constants by its value.  A call that fails stays, so that it fails when it is evaluated."""
-    if not isinstance(e, Call) or e.op in CLOCK or not all(isinstance(a, Const) for a in e.args):
+    if not isinstance(e, Call) or e.op in CLOCK or e.op == REMEMBERED or not all(isinstance(a, Const) for a in e.args):
         return e
     try:
         value = evaluate.constant(e)

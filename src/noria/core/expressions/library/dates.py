@@ -15,6 +15,7 @@ import numpy as np
 
 from noria.core.batch import Codes
 from noria.core.expressions.library.declare import ArgumentType, Function
+from noria.core.expressions.zero_date import ZEROS
 from noria.core.limits import NULL_CODE
 from noria.core.types import BIGINT, DATE, TEXT, Kind, SqlType
 
@@ -154,8 +155,15 @@ _PARTS: dict[str, Callable[[datetime], str]] = {
 }
 
 
-def formatted(moment: date, form: str) -> str:
-    """Format a moment as DATE_FORMAT does."""
+_OF_ZERO = {"Y": "0000", "y": "00", **dict.fromkeys("mdHis", "00"), **dict.fromkeys("cek", "0"), "D": "0th", "S": "00",
+            "h": "12", "I": "12", "l": "12", "f": "000000", "p": "AM", "T": "00:00:00", "r": "12:00:00 AM"}
+
+
+def formatted(moment: date, form: str) -> str | None:
+    """Format a moment as DATE_FORMAT does.  The zero date has neither a weekday nor the name of a month."""
+    if isinstance(moment, ZEROS):
+        return None if set(re.findall("%(.)", form)) & set("MbWawjUuVvXx") else re.sub(
+            r"%(.)", lambda f: _OF_ZERO.get(f[1], f[1]), form, flags=re.DOTALL)
     m = moment if isinstance(moment, datetime) else datetime(moment.year, moment.month, moment.day)
     return re.sub(r"%(.)", lambda f: _PARTS[f[1]](m) if f[1] in _PARTS else f[1], form, flags=re.DOTALL)
 
@@ -276,8 +284,8 @@ def _add_period(period: int, months: int) -> int:
     return total // 12 * 100 + total % 12 + 1
 
 
-def _part(f: Callable[[Codes], Codes], want: ArgumentType = ArgumentType.MOMENT) -> Function:
-    return Function((want,), BIGINT, codes=f)
+def _part(f: Callable[[Codes], Codes], want: ArgumentType = ArgumentType.MOMENT, of_zero: int | None = 0) -> Function:
+    return Function((want,), BIGINT, codes=f, of_zero=of_zero, nullable=of_zero is None)
 
 
 A, D, W, T, X = ArgumentType.MOMENT, ArgumentType.DATE, ArgumentType.INT, ArgumentType.TIME, ArgumentType.TEXT
@@ -286,33 +294,33 @@ DATES: dict[str, Function] = {
     "day": _part(lambda c: calendar(c)[2]), "quarter": _part(lambda c: (calendar(c)[1] + 2) // 3),
     "hour": _part(lambda c: np.abs(c) // (3600 * SECOND), T), "minute": _part(_part_of_time(60 * SECOND, 60), T),
     "second": _part(_part_of_time(SECOND, 60), T), "microsecond": _part(_part_of_time(1, SECOND), T),
-    "dayofweek": _part(lambda c: (_weekday(c) + 1) % 7 + 1), "weekday": _part(_weekday),
-    "dayofyear": _part(_day_of_year),
-    "week": Function((D, W), BIGINT, values=lambda d, mode=0: week(d, mode & 7)[1], least=1),
-    "yearweek": Function((D, W), BIGINT, values=_yearweek, least=1),
-    "dayname": Function((D,), TEXT, values=lambda d: DAYS[d.weekday()]),
-    "monthname": Function((D,), TEXT, values=lambda d: MONTHS[d.month - 1]),
-    "last_day": Function((D,), DATE, codes=_last_day),
-    "to_days": _part(lambda c: c // DAY + YEAR_ZERO_DAYS), "to_seconds": _part(
-        lambda c: c // SECOND + YEAR_ZERO_DAYS * 86_400),
+    "dayofweek": _part(lambda c: (_weekday(c) + 1) % 7 + 1, of_zero=None), "weekday": _part(_weekday, of_zero=None),
+    "dayofyear": _part(_day_of_year, of_zero=None),
+    "week": Function((D, W), BIGINT, values=lambda d, mode=0: week(d, mode & 7)[1], least=1, nullable=True),
+    "yearweek": Function((D, W), BIGINT, values=_yearweek, least=1, nullable=True),
+    "dayname": Function((D,), TEXT, values=lambda d: DAYS[d.weekday()], nullable=True),
+    "monthname": Function((D,), TEXT, values=lambda d: MONTHS[d.month - 1], nullable=True),
+    "last_day": Function((D,), DATE, codes=_last_day, nullable=True),
+    "to_days": _part(lambda c: c // DAY + YEAR_ZERO_DAYS, of_zero=None), "to_seconds": _part(
+        lambda c: c // SECOND + YEAR_ZERO_DAYS * 86_400, of_zero=None),
     "from_days": Function((W,), DATE, codes=lambda n: _limited((np.clip(n, 0, 4_000_000) - YEAR_ZERO_DAYS) * DAY),
                           nullable=True),
     "makedate": Function((W, W), DATE, values=_made_date, nullable=True),
     "maketime": Function((W, W, ArgumentType.DOUBLE), TIME6, values=_made_time, nullable=True),
-    "datediff": Function((D, D), BIGINT, codes=lambda a, b: a // DAY - b // DAY),
+    "datediff": Function((D, D), BIGINT, codes=lambda a, b: a // DAY - b // DAY, nullable=True),
     "add_micros": Function((A, W, W), MICROS, codes=add_micros, nullable=True, internal=True),
     "add_months": Function((A, W), lambda t: t[0], codes=add_months, nullable=True, internal=True),
-    "diff_micros": Function((A, A), BIGINT, codes=lambda a, b: b - a, internal=True),
-    "diff_months": Function((A, A), BIGINT, codes=diff_months, internal=True),
+    "diff_micros": Function((A, A), BIGINT, codes=lambda a, b: b - a, nullable=True, internal=True),
+    "diff_months": Function((A, A), BIGINT, codes=diff_months, nullable=True, internal=True),
     "time_sum": Function((T, T), TIME6, codes=lambda a, b: _clipped(a + b), internal=True),
     "time_difference": Function((T, T), TIME6, codes=lambda a, b: _clipped(a - b), internal=True),
-    "moment_difference": Function((A, A), TIME6, codes=lambda a, b: _clipped(a - b), internal=True),
+    "moment_difference": Function((A, A), TIME6, codes=lambda a, b: _clipped(a - b), nullable=True, internal=True),
     "time_to_sec": _part(lambda c: np.where(c < 0, -(-c // SECOND), c // SECOND), T),
     "micros_to_time": Function((W,), TIME6, codes=_clipped, internal=True),
-    "unix_micros": Function((A,), BIGINT, codes=_unix, internal=True),
+    "unix_micros": Function((A,), BIGINT, codes=_unix, internal=True, of_zero=0),
     "micros_to_moment": Function((W,), MICROS, codes=lambda c: np.where(c < 0, NULL_CODE, _limited(c)), nullable=True,
                                  internal=True),
-    "date_format": Function((A, X), TEXT, values=formatted),
+    "date_format": Function((A, X), TEXT, values=formatted, nullable=True, sees_zero=True),
     "time_format": Function((T, X), TEXT, values=time_formatted),
     "str_to_date": Function((X, X), MICROS, values=read, nullable=True),
     "period_add": Function((W, W), BIGINT, values=_add_period),

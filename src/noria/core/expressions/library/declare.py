@@ -49,7 +49,8 @@ class Function:
     `takes`: a `ArgumentType` for each argument.  `returns`: the result type, or a function of the argument types.
     `least`: the least number of arguments, if some are optional.  `more`: the last argument may repeat.
     `nullable`: the result can be NULL although no argument is.  `internal`: SQL has no function of this name; the
-    planner uses it for other functions and operators.
+    planner uses it for other functions and operators.  `of_zero`: the result's code for the zero date as a date or
+    moment, None for NULL.  `sees_zero`: `values` receives the zero date.
     """
 
     takes: tuple[ArgumentType, ...]
@@ -61,6 +62,8 @@ class Function:
     nullable: bool = False
     sees_null: bool = False
     internal: bool = False
+    of_zero: int | None = None
+    sees_zero: bool = False
 
     @property
     def fewest(self) -> int:

@@ -19,6 +19,7 @@ from noria.core.limits import ERROR_CODE
 from noria.core.types import BIGINT, DOUBLE, TEXT, UBIGINT
 
 Doubles = npt.NDArray[np.float64]
+REMEMBERED = "last_insert_id"
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -158,6 +159,7 @@ NUMBERS: dict[str, Function] = {
     "oct": Function((T,), TEXT, values=lambda x: conv(x, 10, 8)),
     "hex": Function((ArgumentType.ANY,), TEXT, values=hexadecimal),
     "format": Function((N, W), TEXT, values=formatted),
+    REMEMBERED: Function((W,), BIGINT, codes=lambda x: x, internal=True),  # LAST_INSERT_ID(x): `remembered` has more
     "crc32": Function((ArgumentType.BYTES,), BIGINT, values=zlib.crc32),
     "inet_aton": Function((T,), BIGINT, values=inet_aton, nullable=True),
     "inet_ntoa": Function((W,), TEXT, values=inet_ntoa, nullable=True),

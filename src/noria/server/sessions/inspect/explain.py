@@ -61,7 +61,7 @@ class Explainer:
         if (reader := program.match(view)) is not None:
             return [await self._now(select, view, reader), *_found_there(reader, select), *_then(select),
                     *await self._nodes(reader)]
-        if (unread := program.readerless(view)) is not None:
+        if not select.once and (unread := program.readerless(view)) is not None:
             return [f"answered by the view {unread.name}, not read yet: it keeps nothing, and its first read makes "
                     "its reader", *_then(select), show(unread.plan)]
         return await self._foreseen(select, view)
@@ -70,6 +70,8 @@ class Explainer:
         """Describe how a SELECT would be answered that no view answers yet."""
         verdict = self._executor.program.expected(view)
         one_shot, too_much = (None, "") if verdict is Verdict.VIEW else await self._one_shot(select, view)
+        if select.once:
+            return [one_shot or f"{too_much}answered by Spark", *_then(select), show(view.plan)]
         try:
             made = await self._executor.program.rehearsed(view)
         except SqlError as e:

@@ -10,13 +10,15 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Protocol
 
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError, not_supported, unknown_table
-from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
+from noria.core.errors.codes import NONEXISTING_GRANT, UNKNOWN_SYSTEM_VARIABLE
+from noria.core.expressions.functions import literal
 from noria.core.identifiers import quote_identifier
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
@@ -42,6 +44,7 @@ class SessionFacts(Protocol):
     connection_id: int
     last_insert_id: int
     row_count: int
+    found_rows: int
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[tuple[str, int, str]]
@@ -77,6 +80,8 @@ def _fitting(field: Field, value: Any) -> Field:
         return Field(field.name, TEXT)
     if isinstance(value, int) and field.type.kind is not Kind.INT:
         return Field(field.name, BIGINT)
+    if isinstance(value, Decimal | float | bytes) and field.type is TEXT:
+        return Field(field.name, literal(value).type)
     return field
 
 
@@ -116,6 +121,7 @@ _FUNCTIONS: dict[str, Callable[[SessionFacts], Any]] = {
     "CONNECTION_ID": lambda a: a.connection_id,
     "LAST_INSERT_ID": lambda a: a.last_insert_id,
     "ROW_COUNT": lambda a: a.row_count,
+    "FOUND_ROWS": lambda a: a.found_rows,
     "UUID": lambda a: str(uuid.uuid1()),
     "UUID_SHORT": lambda a: uuid.uuid4().int >> 66,
     "RAND": lambda a: random.random(),
@@ -333,6 +339,14 @@ def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Progra
     return lambda command, program, about: texts(names, rows)
 
 
+def _grants(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
+    """Answer SHOW GRANTS: the one user may do everything."""
+    if command.target not in ("", about.user):
+        raise SqlError(*NONEXISTING_GRANT, f"There is no such grant defined for user '{command.target}' on host '%'")
+    grant = f"GRANT ALL PRIVILEGES ON *.* TO {quote_identifier(about.user)}@`%` WITH GRANT OPTION"
+    return texts([f"Grants for {about.user}@%"], [(grant,)])
+
+
 _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "tables": _tables,
     "views": _views,
@@ -346,6 +360,7 @@ _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "keys": _index,
     "variables": _variables,
     "status": _empty("Variable_name", "Value"),
+    "grants": _grants,
     "warnings": _warnings,
     "errors": _errors,
     "databases": _databases,

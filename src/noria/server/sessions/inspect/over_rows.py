@@ -1,4 +1,4 @@
-"""Runs a plan over rows in memory: those of information_schema.
+"""Runs a plan over rows in memory: those of information_schema, and of WITH RECURSIVE.
 
 Keeps true: it returns the rows that Spark would return for the plan, and rejects operators that it does not implement.
 It visits each row, so it is for some thousands of rows.
@@ -20,7 +20,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.types import Field
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
-from noria.plan.constant_row import Nothing
+from noria.plan.constant_row import GivenRows, Nothing
 from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 
 Row = tuple[int, ...]  # codes
@@ -35,6 +35,12 @@ def run(plan: Mir, rows: Rows) -> list[tuple[Any, ...]]:
             for row in runner.run(plan)]
 
 
+def can_run(plan: Mir) -> bool:
+    """Whether the plan reads no table and has only operators that are exact here."""
+    return isinstance(plan, Nothing | GivenRows | Filter | Project | Join | Distinct | UnionAll | Aggregate) and (
+        not isinstance(plan, Aggregate) or not plan.group) and all(map(can_run, plan.inputs))
+
+
 class _PlanRun:
     def __init__(self, rows: Rows):
         self._rows = rows
@@ -46,6 +52,9 @@ class _PlanRun:
                     for row in self._rows(plan.table.name)]
         if isinstance(plan, Nothing):
             return []
+        if isinstance(plan, GivenRows):
+            return [tuple(encode(v, f.type, self.symbols) for v, f in zip(row, plan.fields, strict=True))
+                    for row in plan.rows]
         if isinstance(plan, Limit):
             rows = self.run(plan.input)[plan.offset:]
             return rows if plan.limit is None else rows[:plan.limit]

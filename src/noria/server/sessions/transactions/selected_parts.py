@@ -3,6 +3,8 @@
     UPDATE: rows (1, 'x'), (2, 'y')   →   UPDATE t SET a = CASE WHEN id = 1 THEN 'x' WHEN id = 2 THEN 'y' END
                                           WHERE id IN (1, 2)
 
+UPDATE IGNORE and DELETE IGNORE write each row by itself.
+
 Keeps true: each key is written once, with the first row that has it.  A key with NULL is no row: an outer join found
 none.
 """
@@ -36,7 +38,7 @@ def parts_of(command: SelectedWrite, fields: Sequence[Field], rows: Sequence[Row
         by_key = _by_key(target, rows)
         keys = list(by_key)
         assigned = target.assignments
-        at_once = DELETED_ROWS if assigned is None else UPDATED_ROWS
+        at_once = 1 if command.ignore else DELETED_ROWS if assigned is None else UPDATED_ROWS
         for at in range(0, len(keys), at_once):
             some = keys[at : at + at_once]
             where = with_keys(target.table, target.table.primary_key, some)

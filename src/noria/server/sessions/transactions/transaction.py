@@ -243,11 +243,12 @@ class SessionTransaction:
         wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
         return await self._run(lambda t: self._service.stage_in_parts(t, command, offset, wait_s, checks))
 
-    async def write_selected(self, command: sql.SelectedWrite, found: ResultSet | None, offset: timedelta
-                             ) -> tuple[WriteResult, int]:
+    async def write_selected(self, command: sql.SelectedWrite, found: ResultSet | None, offset: timedelta,
+                             ignored: list[SqlError]) -> tuple[WriteResult, int]:
         """As `TransactionService.stage_selected`, within the transaction or as one of its own."""
         wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
-        return await self._run(lambda t: self._service.stage_selected(t, command, found, offset, wait_s, checks))
+        return await self._run(lambda t: self._service.stage_selected(t, command, found, offset, wait_s, checks,
+                                                                           ignored))
 
     async def _run(self, run: Callable[[OpenTransaction], Awaitable[A]]) -> A:
         """Run a statement within the transaction, or as one of its own."""

@@ -17,7 +17,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from noria.core.errors import SqlError, interrupted, not_supported
-from noria.core.errors.codes import LOCK_DEADLOCK, LOCK_WAIT_TIMEOUT, QUERY_TIMEOUT
+from noria.core.errors.codes import (
+    CHECK_CONSTRAINT_VIOLATED,
+    DUP_ENTRY,
+    LOCK_DEADLOCK,
+    LOCK_WAIT_TIMEOUT,
+    NO_REFERENCED_ROW_2,
+    QUERY_TIMEOUT,
+    ROW_IS_REFERENCED_2,
+)
 from noria.core.expressions.expr import Col, Expr
 from noria.core.expressions.functions import call
 from noria.core.expressions.key_condition import with_keys
@@ -53,6 +61,7 @@ KEYS_AT_ONCE, COMPOSITE_KEYS_AT_ONCE = 500, 100  # that a part of a large UPDATE
 LOCKED_AT_ONCE = 1_000  # rows that one request locks, between other work
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
+_IGNORED = {e.number for e in (DUP_ENTRY, ROW_IS_REFERENCED_2, NO_REFERENCED_ROW_2, CHECK_CONSTRAINT_VIOLATED)}
 
 class TransactionService:
     """See the module."""
@@ -113,13 +122,21 @@ class TransactionService:
         return found
 
     async def _stage_each(self, transaction: OpenTransaction, parts: Iterable[Insert | Update | Delete],
-                          offset: timedelta, wait_s: float, checks: bool) -> WriteResult:
-        """Run the parts of one statement within the transaction: all of them or none."""
+                          offset: timedelta, wait_s: float, checks: bool, ignored: list[SqlError] | None = None
+                          ) -> WriteResult:
+        """Run the parts of one statement within the transaction: all of them or none.  ignored: receives the errors of
+        rows that IGNORE leaves as they are."""
         before, affected, matched, first_id, row_id = transaction.mark(), 0, 0, 0, 0
         utc = datetime.now(UTC).replace(tzinfo=None)  # one time for the whole statement
         try:
             for part in parts:
-                result = await self.stage(transaction, part, offset, wait_s, checks, utc)
+                try:
+                    result = await self.stage(transaction, part, offset, wait_s, checks, utc)
+                except SqlError as e:
+                    if ignored is None or e.code not in _IGNORED:
+                        raise
+                    ignored.append(e)
+                    result = WriteResult(matched=1)
                 affected, matched = affected + result.affected, matched + result.matched
                 first_id, row_id = first_id or result.last_insert_id, result.row_id or row_id
         except SqlError:
@@ -132,9 +149,11 @@ class TransactionService:
         return WriteResult(affected, first_id, matched, row_id=row_id)
 
     async def stage_selected(self, transaction: OpenTransaction, command: sql.SelectedWrite, found: ResultSet | None,
-                             offset: timedelta, wait_s: float, checks: bool) -> tuple[WriteResult, int]:
+                             offset: timedelta, wait_s: float, checks: bool, ignored: list[SqlError]
+                             ) -> tuple[WriteResult, int]:
         """Run a write of rows that a SELECT finds, within the transaction.  found: the rows, if they are known.  Return
-        also their number."""
+        also their number.  ignored: receives the errors that IGNORE leaves out."""
+        ignored.clear()  # an earlier try may have left some
         select = command.select
         if isinstance(select, sql.LockingSelect):
             if offset:
@@ -149,7 +168,8 @@ class TransactionService:
             found = time_zone.shown(found, offset) if offset else found
         rows = await off_loop(list, found.rows)
         parts = parts_of(command, found.fields, rows)
-        return await self._stage_each(transaction, parts, offset, wait_s, checks), len(rows)
+        own = ignored if command.ignore else None
+        return await self._stage_each(transaction, parts, offset, wait_s, checks, own), len(rows)
 
     async def alone(self, run: Callable[[OpenTransaction], Awaitable[A]], owner: int) -> tuple[A, SessionWrites]:
         """Run a statement as a transaction of its own; return its result and its commit.  owner: the session's number.

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from noria.core.expressions.expr import Expr, columns_of, conjuncts
 from noria.core.expressions.functions import call
+from noria.plan.keys import unique_keys
 from noria.plan.lookups import Parameter
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.conditions.inner_queries import correlation
@@ -25,6 +26,7 @@ from noria.sql.query.conditions.subqueries import holds, subquery
 from noria.sql.query.relations.block import Block
 from noria.sql.text.refusals import NotMaintained, not_maintained
 from noria.sql.text.syntax import is_membership
+from noria.sql.text.trees import aggregates as aggregating
 from noria.sql.text.trees import has, nodes
 
 
@@ -32,7 +34,24 @@ def resolver_of(block: Block, clause: str, aggregates: bool = False,
                 column: Callable[[str, str, str], Expr] | None = None) -> Resolver:
     """The resolver of the block's expressions.  Names refer to the block's columns, else to the outer query's."""
     return Resolver(column or block.column, block.context.parameter, clause, aggregates,
-                    subquery=partial(subquery, block))
+                    subquery=partial(subquery, block), identity=partial(_identity, block))
+
+
+def _identity(block: Block, of_group: bool) -> list[Expr]:
+    """The columns that tell a row of the block from others: a unique key of each relation, or all its columns.
+
+    of_group: those that tell its group from others, if the block groups rows.
+    """
+    groups = block.tree.args.get("group")
+    if of_group and (groups is not None or aggregating(block.tree)):
+        resolve = replace(resolver_of(block, "group statement"), identity=None)
+        return [] if groups is None else [resolve(n) for n in groups.expressions if not isinstance(n, exp.Literal)]
+    out: list[Expr] = []
+    for s in block.scope.sources:
+        if s.determined_by is None:
+            key = min(unique_keys(s.plan), key=len, default=range(s.plan.width))
+            out += [s.column(c) for c in sorted(key)]
+    return out
 
 
 def terms_of(node: exp.Expr) -> list[exp.Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -11,6 +11,7 @@ from sqlglot import exp
 from noria.core.expressions.expr import Expr
 from noria.core.expressions.functions import NULL, literal
 from noria.core.types import TableDef
+from noria.plan.constant_row import GivenRows
 from noria.plan.mir import Mir
 from noria.plan.view import ViewDef
 from noria.sql.query.relations.planned import PlannedQuery
@@ -49,6 +50,23 @@ class Recorder:
         if found is not None:
             self.views.add(found.name.lower())
         return found
+
+
+class GivenCatalog:
+    """A catalog beside which a statement has rows of its own under some names (`constant_row.GivenRows`)."""
+
+    def __init__(self, catalog: Catalog, given: Mapping[str, GivenRows]):
+        self._catalog, self._given = catalog, given
+
+    def given(self, name: str) -> GivenRows | None:
+        found = self._given.get(name.lower())
+        return self._catalog.given(name) if found is None and isinstance(self._catalog, GivenCatalog) else found
+
+    def table(self, name: str) -> TableDef | None:
+        return None if name.lower() in self._given else self._catalog.table(name)
+
+    def view(self, name: str) -> ViewDef | None:
+        return None if name.lower() in self._given else self._catalog.view(name)
 
 
 @dataclass(frozen=True)

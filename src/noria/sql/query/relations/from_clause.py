@@ -34,7 +34,7 @@ from noria.plan.lookups import Key, Lookup
 from noria.plan.mir import Base, Mir, Project, TopK
 from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
-from noria.sql.query.relations.context import Context
+from noria.sql.query.relations.context import Context, GivenCatalog
 from noria.sql.query.relations.joins import JoinedPlan, QueryGraph, unit_of
 from noria.sql.query.relations.limit_offset import limits_of
 from noria.sql.query.relations.planned import PlannedQuery
@@ -111,6 +111,8 @@ def _unit(context: Context, scope: Scope, node: exp.Expr, keys: list[Key[Expr]] 
 def names_of(context: Context, node: exp.Expr) -> RelationNames | None:
     """The names of a table or view of FROM; None for anything else."""
     if not isinstance(node, exp.Table) or node.name.lower() in context.named:
+        return None
+    if isinstance(context.catalog, GivenCatalog) and context.catalog.given(node.name) is not None:
         return None
     table = context.catalog.table(node.name)
     found = table or context.catalog.view(node.name)
@@ -199,6 +201,8 @@ def _named(context: Context, name: str) -> tuple[Mir, int, _Order, tuple[int, ..
     """
     if name.lower() in context.named:
         return context.named[name.lower()], 0, (), ()
+    if isinstance(context.catalog, GivenCatalog) and (given := context.catalog.given(name)) is not None:
+        return given, 0, (), ()
     table = context.catalog.table(name)
     if table is not None:
         return _shown(table), 0, (), ()

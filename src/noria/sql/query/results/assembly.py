@@ -35,6 +35,8 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
     computed = _computed(block)
     aggregated = any(map(uses_aggregate, computed + block.after_having))
+    if block.context.any_of_group and not aggregated and _is_ordered_by_others(block):
+        _group_distinct(block)
     if block.context.any_of_group and (block.tree.args.get("group") is not None or aggregated):
         computed = _take_any_values(block)
     if is_rollup(block.tree):
@@ -85,6 +87,24 @@ def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
         plan = Distinct(plan)
     return PlannedQuery(plan, len(block.items), _keys(placed), order, *_ends(block), empty, after, bool(block.literals),
                         _correlations(placed))
+
+
+def _is_ordered_by_others(block: Block) -> bool:
+    """True for SELECT DISTINCT a … ORDER BY b."""
+    args, items = block.tree.args, [i.expr for i in block.items]
+    return args.get("distinct") is not None and args.get("group") is None and not block.having and not any(
+        map(windows_in, _computed(block))) and any(e not in items for e, _ in block.order)
+
+
+def _group_distinct(block: Block) -> None:
+    """Without ONLY_FULL_GROUP_BY, SELECT DISTINCT a … ORDER BY b is ordered by the b of some row with that a.
+
+    SELECT DISTINCT a ORDER BY b   →   SELECT a GROUP BY a ORDER BY min(b)
+    """
+    block.groups = list(dict.fromkeys(i.expr for i in block.items))
+    block.tree = block.tree.copy()
+    block.tree.set("group", exp.Group(expressions=[item.unalias().copy() for item in block.tree.expressions]))
+    block.tree.set("distinct", None)
 
 
 def _take_any_values(block: Block) -> list[Expr]:

@@ -102,7 +102,8 @@ class _Write:
     def command(self) -> SelectedWrite:
         if isinstance(self._tree, exp.Insert):
             return self._insert(self._tree)
-        return self._update() if isinstance(self._tree, exp.Update) else self._delete()
+        found = self._update() if isinstance(self._tree, exp.Update) else self._delete()
+        return replace(found, ignore=self._statement.ignore)
 
     def _planned(self, tree: exp.Expr) -> Select:
         found = select_of(self._statement, tree, self._catalog, self._values)
@@ -236,7 +237,7 @@ class _Write:
         return clause is not None and any(c.alias.lower() == name.lower() for c in clause.expressions)
 
     def _select(self, targets: Sequence[_Source], values: Sequence[exp.Expr], first: exp.Expr | None = None
-                ) -> LockingSelect:
+                ) -> LockingSelect | Select:
         """SELECT the keys of the targets, then the values, of the rows to write; it locks the targets' rows."""
         node = self._tree
         source = (node.args["this"] if first is None else first).copy()
@@ -246,6 +247,7 @@ class _Write:
             names = [_table(s).columns[c].name for c in _key(s, node)]
             items += [exp.column(exp.to_identifier(n, quoted=True), exp.to_identifier(s.alias, quoted=True))
                       for n in names]
+        keys = len(items)
         items += [v.copy() for v in values]
         tree = exp.Select(
             expressions=[exp.Alias(this=item, alias=exp.to_identifier(f"column {n}", quoted=True))
@@ -255,8 +257,10 @@ class _Write:
                                                       for s in targets])],
             **{name: part.copy() for name in ("where", "order", "limit", "with_")
                if (part := node.args.get(name)) is not None})
+        if self._statement.ignore and tree.args.get("order") is None and len(targets) == 1:
+            tree.set("order", exp.Order(expressions=[exp.Ordered(this=item.copy()) for item in items[:keys]]))
         found, _ = locking(tree, self._catalog, lambda bare: ((select := self._planned(bare)), lambda values: select))
-        assert isinstance(found, LockingSelect), "it names tables to lock"
+        assert isinstance(found, LockingSelect | Select), "temporary tables are not locked"
         return found
 
 

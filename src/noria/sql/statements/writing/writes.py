@@ -26,7 +26,7 @@ from noria.core.errors import (
 from noria.core.errors.codes import FIELD_SPECIFIED_TWICE
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
-from noria.core.expressions.expr import Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, walk
 from noria.core.expressions.functions import (
     NULL,
     HexLiteral,
@@ -40,8 +40,9 @@ from noria.core.expressions.functions import (
     uses_clock,
     zero_divisors,
 )
+from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import Column, TableDef
+from noria.core.types import Column, Kind, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.expressions.table_expressions import of_text
@@ -278,10 +279,20 @@ def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[
             out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
             new = _over_new_row(table, out, value(n.expression))
+            _check_remembered(table.columns[target.index], new, n)
             hexadecimal = isinstance(new, Const) and isinstance(new.value, HexLiteral)
             out.append((target.index, as_number(new) if hexadecimal and table.columns[target.index].type.is_number
                         else new))
     return tuple(out)
+
+
+def _check_remembered(column: Column, e: Expr, node: exp.Expr) -> None:
+    """Refuse LAST_INSERT_ID(value) unless it is the whole value of an integer column."""
+    own = isinstance(e, Call) and e.op == REMEMBERED
+    if any(isinstance(n, Call) and n.op == REMEMBERED and n is not e for n in walk(e)):
+        raise refuse("LAST_INSERT_ID(…) within an expression", node, "write column = LAST_INSERT_ID(expression)")
+    if own and column.type.kind is not Kind.INT:
+        raise refuse(f"LAST_INSERT_ID(…) for '{column.name}', which is no integer", node, "use an integer column")
 
 
 def _over_new_row(table: TableDef, done: list[tuple[int, Expr]], e: Expr) -> Expr:
@@ -309,14 +320,18 @@ def _default(table: TableDef, at: int) -> Expr:
     return literal(c.default if c.has_default else None)
 
 
-def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.Placeholder], Expr], clause: str
-              ) -> Resolver:
-    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery)
+def _resolver(column: Callable[[str, str, str], Expr], parameter: Callable[[exp.Placeholder], Expr], clause: str,
+              table: TableDef | None = None) -> Resolver:
+    """table: of the row, which its key tells from others."""
+    key = () if table is None else table.primary_key or range(len(table.columns))
+    columns = [] if table is None else [Col(table.columns[at].type, table.columns[at].nullable, at) for at in key]
+    return Resolver(column, parameter, clause, clock=True, subquery=_no_subquery, identity=lambda of_group: columns,
+                    remembers=clause == "field list")
 
 
 def resolver(table: TableDef, alias: str, values: Sequence[Any]) -> Resolver:
     """Translates expressions over a row of the table.  values: of the parameters."""
-    return _resolver(_columns_of(table, alias), _bound(values), "field list")
+    return _resolver(_columns_of(table, alias), _bound(values), "field list", table)
 
 
 def _no_subquery(r: Resolver, node: exp.Expr) -> Expr:
@@ -330,10 +345,10 @@ def update(node: exp.Update, catalog: Catalog) -> Binder:
     column = _columns_of(table, node.this.alias_or_name)
 
     def assignments(values: Sequence[Any]) -> Assignments:
-        return assignments_of(table, node.expressions, _resolver(column, _bound(values), "field list"), column)
+        return assignments_of(table, node.expressions, _resolver(column, _bound(values), "field list", table), column)
 
     def resolved(values: Sequence[Any]) -> tuple[Expr | None, ...]:
-        return *(e for _, e in assignments(values)), _where(node, column, values)
+        return *(e for _, e in assignments(values)), _where(node, column, values, table)
 
     made, targets = Templates(resolved), [at for at, _ in assignments(())]
 
@@ -349,7 +364,7 @@ def delete(node: exp.Delete, catalog: Catalog) -> Binder:
     table = table_of(catalog, node.this)
     column = _columns_of(table, node.this.alias_or_name)
 
-    made = Templates(lambda values: (_where(node, column, values),))
+    made = Templates(lambda values: (_where(node, column, values, table),))
 
     def bind(values: Sequence[Any]) -> Delete:
         (where,), timed = made(values)
@@ -381,8 +396,9 @@ def _columns_of(table: TableDef, alias: str) -> Callable[[str, str, str], Expr]:
     return column
 
 
-def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequence[Any]) -> Expr | None:
+def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequence[Any], table: TableDef
+           ) -> Expr | None:
     where = node.args.get("where")
     if where is None:
         return None
-    return canonical(call("and", _resolver(column, _bound(values), "where clause")(where.this)))
+    return canonical(call("and", _resolver(column, _bound(values), "where clause", table)(where.this)))

@@ -1,0 +1,1 @@
+"""What a session's sql_mode changes."""
