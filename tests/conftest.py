@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -34,7 +35,8 @@ FEW_SEEDS = 3
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the items in order.  Of a test that has more than FEW_SEEDS seeds, two thirds are marked `long`."""
+    """Put the items in order.  Of a test that has more than FEW_SEEDS seeds, two thirds are marked `long`.  Of an
+    end-to-end test with one worker and with three, one of the two is; which one, its name decides."""
     here = config.rootpath / "tests"
     seeds = [(item, seed) for item in items if (seed := _seed(item)) is not None]
     of_test: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -44,6 +46,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         all_of_it = of_test[_without_seed(item)]
         if len(all_of_it) > FEW_SEEDS and seed - min(all_of_it) > len(all_of_it) // 3:
             item.add_marker(pytest.mark.long)
+
+    twins: dict[tuple[object, ...], dict[int, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if item.path.relative_to(here).parts[0] == "e2e" and item.get_closest_marker("long") is None:
+            for test, workers_of_it in _numbers(item):
+                twins[test][workers_of_it] = item
+    for test, of_both in twins.items():
+        if set(of_both) == {1, 3}:
+            of_both[(1, 3)[zlib.crc32(repr(test).encode()) % 2]].add_marker(pytest.mark.long)
 
     def rank(item: pytest.Item) -> int:
         directory = item.path.relative_to(here).parts[0]
@@ -56,6 +67,15 @@ def _seed(item: pytest.Item) -> int | None:
     """The value of an item's parameter `seed`, if it is a number."""
     seed = item.callspec.params.get("seed") if hasattr(item, "callspec") else None
     return seed if isinstance(seed, int) else None
+
+
+def _numbers(item: Any) -> Iterator[tuple[tuple[object, ...], int]]:
+    """Each parameter of an item that is 1 or 3, and what names the test without it."""
+    params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
+    for name, value in params.items():
+        if type(value) is int and value in (1, 3) and name != "seed":
+            rest = sorted((n, repr(v)) for n, v in params.items() if n != name)
+            yield (item.path.name, item.originalname, name, *rest), value
 
 
 def _without_seed(item: Any) -> tuple[object, ...]:
