@@ -12,6 +12,7 @@ from noria.control.catalog.origin import made_by
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
+from noria.core.types import TableDef
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.outcomes import Ok, Outcome, PendingOutcome, ResultSet
@@ -112,9 +113,13 @@ async def _within(session: SessionContext, command: Insert | Update | Delete) ->
 
 
 def _in_mode(session: SessionContext, command: Insert | Update | Delete) -> Insert | Update | Delete:
-    if zero_dates.are_allowed(session.variables["sql_mode"]):
-        return zero_dates.read(command, session.executor.program.table(command.table))
-    return command
+    return in_mode(session, command, session.executor.program.table(command.table))
+
+
+def in_mode(session: SessionContext, command: Insert | Update | Delete, table: TableDef | None
+            ) -> Insert | Update | Delete:
+    """Return the write of a table as the session's sql_mode reads it."""
+    return zero_dates.read(command, table) if zero_dates.are_allowed(session.variables["sql_mode"]) else command
 
 
 def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:
@@ -155,4 +160,4 @@ def applied(session: SessionContext, command: Insert | Update | Delete, result: 
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["applied", "run", "run_selected", "submit", "written"]
+__all__ = ["applied", "in_mode", "run", "run_selected", "submit", "written"]

@@ -69,7 +69,7 @@ async def run(session: SessionContext, command: sql.Command, items: writes.Items
         return Ok()
     if isinstance(command, Insert | Update | Delete) and (table := own.find(command.table)) is not None:
         own.before_write(session.transaction.active)
-        return writes.applied(session, command, table.write(command, session.offset))
+        return writes.applied(session, command, _written(session, table, command))
     if isinstance(command, sql.SelectedWrite) and any(own.find(n) for n in command.tables):
         return await _write_selected(session, command, items)
     if isinstance(command, sql.Show) and (table := own.find(command.target)) is not None:
@@ -137,10 +137,11 @@ async def _write_selected(session: SessionContext, command: sql.SelectedWrite, i
                           else Update(name, (), None), done)
 
 
-def _written(session: SessionContext, table: TemporaryTable, part: Insert | Update | Delete, ignore: bool
+def _written(session: SessionContext, table: TemporaryTable, part: Insert | Update | Delete,
+             ignore: bool = False
              ) -> WriteResult:
     try:
-        return table.write(part, session.offset)
+        return table.write(writes.in_mode(session, part, table.definition), session.offset)
     except SqlError:
         if not ignore:
             raise
