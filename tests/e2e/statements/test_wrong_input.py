@@ -104,7 +104,10 @@ WRONG = [  # statement, number, SQLSTATE, what the message says
     ("SET time_zone = 'Europe/Atlantis'", 1298, "HY000", "Europe/Berlin"),
 ]
 UNSUPPORTED = [  # what, and what the message advises or shows
-    ("CREATE TEMPORARY TABLE w (a INT)", "this table option"),
+    ("CREATE TEMPORARY TABLE w (a INT, FOREIGN KEY (a) REFERENCES t (id))", "leave it out"),
+    ("SELECT n FROM t INTO OUTFILE '/tmp/x'", "noria export"), ("SELECT id, SLEEP(1) FROM t", "without FROM"),
+    ("WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n FROM c LIMIT 3) SELECT n FROM c", "after WITH"),
+    ("SELECT q.m FROM t, LATERAL (SELECT COUNT(*) AS m FROM votes v WHERE v.user = t.id) q", "a subquery"),
     ("CREATE VIEW w AS SELECT n FROM t WHERE n > ALL (SELECT n FROM t LIMIT 1)", "join with a derived table"),
     ("CREATE VIEW w AS SELECT NOW() AS x, n FROM t", "pass the value"),
     ("SELECT id, (SELECT n FROM t u WHERE u.id > t.id LIMIT 2) FROM t", "LIMIT 1"),
