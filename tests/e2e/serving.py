@@ -209,7 +209,7 @@ class Served:
     def connect(self, **options: Any) -> Any:
         return pymysql.connect(**{"host": "127.0.0.1", "port": self.mysql_port, "user": "root", "autocommit": True,
                                   "read_timeout": 120, "write_timeout": 120,
-                                  "ssl_disabled": True, **options})
+                                  "ssl_disabled": "ssl" not in options, **options})
 
     def run(self, *arguments: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
         """A command of `noria` that talks to this server."""
