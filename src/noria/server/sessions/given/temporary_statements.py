@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from noria.core.errors import SqlError, not_supported
-from noria.core.errors.codes import BAD_TABLE
+from noria.core.errors.codes import BAD_TABLE, TABLE_EXISTS
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import Ok, Outcome, ResultSet
@@ -100,7 +100,7 @@ def _refuse_others(own: TemporaryTables, command: sql.Command) -> None:
 async def _create(session: SessionContext, command: sql.CreateTemporary, items: writes.Items) -> Outcome:
     own, create = session.temporary, command.create
     if not own.create(create.table, create.if_not_exists):
-        return Ok(warnings=[("Note", 1050, f"Table '{create.table.name}' already exists")])
+        return Ok(warnings=[("Note", TABLE_EXISTS.number, f"Table '{create.table.name}' already exists")])
     if command.fill is None:
         return Ok()
     try:
