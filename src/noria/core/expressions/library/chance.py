@@ -39,7 +39,7 @@ def seeded(seed: int | None) -> float:
     """Return the first number of MySQL's RAND(seed).
 
     >>> round(seeded(3), 10)
-    0.9057697559
+    0.905769756
     """
     number = (seed or 0) & 0xFFFFFFFF
     first = (number * 0x10001 + 55555555) & 0xFFFFFFFF
