@@ -31,13 +31,10 @@ def _formatted(form: str) -> str:
     return re.sub("%(.)", lambda part: _SHOWN.get(part[1], ""), form)
 
 
-class ZeroDate(date):
-    """The zero date as a value of a DATE."""
+class _Zero:
+    """What both values have in common: the parts of the date, its order and its texts."""
 
     _form = "%Y-%m-%d"
-
-    def __new__(cls) -> ZeroDate:
-        return date.__new__(cls, 1, 1, 1)
 
     @property
     def year(self) -> int:
@@ -53,9 +50,6 @@ class ZeroDate(date):
 
     def toordinal(self) -> int:
         return 0
-
-    def isoformat(self) -> str:
-        return _formatted(self._form)
 
     def strftime(self, form: str) -> str:
         return _formatted(form)
@@ -70,53 +64,50 @@ class ZeroDate(date):
         return _formatted(form or self._form)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZeroDate | ZeroDatetime)
+        return isinstance(other, _Zero)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    def __lt__(self, other: Any) -> bool:
-        return not isinstance(other, ZeroDate | ZeroDatetime)
+    def __lt__(self, other: object) -> bool:
+        return not isinstance(other, _Zero)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         return True
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return False
 
-    def __ge__(self, other: Any) -> bool:
-        return isinstance(other, ZeroDate | ZeroDatetime)
+    def __ge__(self, other: object) -> bool:
+        return isinstance(other, _Zero)
 
     def __hash__(self) -> int:
         return 0
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[ZeroDate], tuple[()]]:
-        return ZeroDate, ()
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[_Zero], tuple[()]]:
+        return type(self), ()
 
 
-class ZeroDatetime(datetime):
+class ZeroDate(_Zero, date):
+    """The zero date as a value of a DATE."""
+
+    def __new__(cls) -> ZeroDate:
+        return date.__new__(cls, 1, 1, 1)
+
+    def isoformat(self) -> str:
+        return str(self)
+
+
+class ZeroDatetime(_Zero, datetime):
     """The zero date as a value of a DATETIME or a TIMESTAMP."""
+
+    _form = "%Y-%m-%d %H:%M:%S"
 
     def __new__(cls) -> ZeroDatetime:
         return datetime.__new__(cls, 1, 1, 1)
 
-    @property
-    def year(self) -> int:
-        return 0
-
-    @property
-    def month(self) -> int:
-        return 0
-
-    @property
-    def day(self) -> int:
-        return 0
-
     def date(self) -> ZeroDate:
         return ZERO_DATE
-
-    def toordinal(self) -> int:
-        return 0
 
     def replace(self, *parts: Any, **named: Any) -> ZeroDatetime:
         return self
@@ -125,19 +116,7 @@ class ZeroDatetime(datetime):
         return self
 
     def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:
-        return _formatted(f"%Y-%m-%d{sep}%H:%M:%S")
-
-    def strftime(self, form: str) -> str:
-        return _formatted(form)
-
-    def __str__(self) -> str:
-        return self.isoformat(" ")
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def __format__(self, form: str) -> str:
-        return _formatted(form) if form else str(self)
+        return str(self).replace(" ", sep)
 
     def __add__(self, other: timedelta) -> ZeroDatetime:
         return self
@@ -145,30 +124,6 @@ class ZeroDatetime(datetime):
     def __sub__(self, other: Any) -> Any:
         """Itself less a span of time; the distance from a moment."""
         return self if isinstance(other, timedelta) else timedelta(microseconds=ZERO_CODE) - (other - _EPOCH)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZeroDate | ZeroDatetime)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __lt__(self, other: Any) -> bool:
-        return not isinstance(other, ZeroDate | ZeroDatetime)
-
-    def __le__(self, other: Any) -> bool:
-        return True
-
-    def __gt__(self, other: Any) -> bool:
-        return False
-
-    def __ge__(self, other: Any) -> bool:
-        return isinstance(other, ZeroDate | ZeroDatetime)
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[type[ZeroDatetime], tuple[()]]:
-        return ZeroDatetime, ()
 
 
 ZERO_DATE, ZERO_DATETIME = ZeroDate(), ZeroDatetime()
