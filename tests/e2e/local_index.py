@@ -43,8 +43,9 @@ def packed(installed: Distribution, directory: Path) -> None:
 
 
 def local_index(requirements: list[str], directory: Path) -> None:
-    """Of what these depend on; not of an installation that is a link to a checkout."""
+    """Of what these depend on; not of a checkout, whether an installation links to it or a build left its name there."""
     directory.mkdir()
     for installed in needed(requirements).values():
-        if "dir_info" not in json.loads(installed.read_text("direct_url.json") or "{}"):
+        linked = "dir_info" in json.loads(installed.read_text("direct_url.json") or "{}")
+        if installed.read_text("WHEEL") and not linked:
             packed(installed, directory)
