@@ -43,7 +43,7 @@ def packed(installed: Distribution, directory: Path) -> None:
 
 
 def local_index(requirements: list[str], directory: Path) -> None:
-    """Of what these depend on; not of a checkout, whether an installation links to it or a build left its name there."""
+    """Of what these depend on; not of a checkout, to which an installation links or in which a build left its name."""
     directory.mkdir()
     for installed in needed(requirements).values():
         linked = "dir_info" in json.loads(installed.read_text("direct_url.json") or "{}")

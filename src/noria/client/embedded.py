@@ -62,7 +62,7 @@ class EmbeddedTransport:
             raise
         limit = DEFAULT_MEMORY_BYTES if memory_limit is None else memory_limit
         config = WorkerConfig(0, workers, "", self._claim.data_dir, self.run_dir, epoch,
-                              memory_limit=limit // workers, spark=False)
+                              memory_limit=limit // workers, spark=False, warm=False)
         self._closing = False
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="noria", daemon=True)

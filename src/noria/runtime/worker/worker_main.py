@@ -67,7 +67,8 @@ class WorkerConfig:
     `endpoint`: where the front end listens. `epoch`: the front end's. `factory`: "module:function" that opens the
     shard; `build_worker` except in tests. `spark`: whether Spark builds large first states and indexes. `hub`:
     the address at which workers on other hosts reach the server; None: there are none. `certificate`, `key`: for
-    connections between hosts (`runtime/worker/remote_hosts.py`).
+    connections between hosts (`runtime/worker/remote_hosts.py`). `warm`: whether all kernels are loaded before the
+    first request (`runtime/worker/warm.py`); otherwise each is loaded when it is first used.
 
     Incarnations are not settings: each process takes its own at the fence.
     """
@@ -85,6 +86,7 @@ class WorkerConfig:
     hub: tuple[str, int] | None = None
     certificate: Path | None = None
     key: Path | None = None
+    warm: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < self.workers:
@@ -431,8 +433,8 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     process makes them."""
     from noria.dataflow.worker.worker import Worker
     from noria.feeds.writer import FeedDirectory
+    from noria.kernels import making
     from noria.lowering.lower import Lowering
-    from noria.runtime.worker import warm
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
     from noria.runtime.worker.cut_checkpoints import CutCheckpoints
     from noria.state.symbols.symbols import SymbolTable
@@ -441,7 +443,11 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     from noria.storage.tables.shards import Shard
     from noria.views.writer import ViewDirectory
 
-    warm.kernels()
+    if config.warm:
+        from noria.runtime.worker import warm
+
+        warm.kernels()
+    making.ensure()
     published = views_dir(config.run_dir, config.worker, config.workers)
     published.mkdir(mode=0o700, parents=True, exist_ok=True)
     symbols = SymbolTable(str(published))
