@@ -111,3 +111,10 @@ def test_progress_is_printed_in_lines_without_a_terminal(tmp_path: Path, monkeyp
     assert "compiling kernels, once: 0 of 0" in capsys.readouterr().err and place.is_complete(tmp_path)
     making.ensure_shown()
     assert capsys.readouterr().err == ""
+
+
+def test_the_time_in_which_a_kernel_is_loaded_is_no_requests(tmp_path: Path) -> None:
+    run(SOME, tmp_path)
+    left_out = ("import time\nfrom noria.kernels import jit\ndef left_out(): return time.thread_time_ns() - "
+                "jit.processor_ns() > 0\nprint(left_out())\n" + SOME + "\nprint(left_out())")
+    assert run(left_out, tmp_path).stdout.split() == ["False", "True"]

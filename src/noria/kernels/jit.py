@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -50,6 +52,13 @@ class _Impl(_caching.CompileResultCacheImpl):
 class _Cache(_caching.FunctionCache):
     _impl_class = _Impl
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        began = time.thread_time_ns()
+        try:
+            return super().load_overload(sig, target_context)
+        finally:
+            _loading.ns += time.thread_time_ns() - began
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save compiled code, one process at a time, because numba rewrites its index.  Disk errors are ignored."""
         path, function = place.directory(), self._py_func
@@ -57,6 +66,18 @@ class _Cache(_caching.FunctionCache):
             super().save_overload(sig, data)
             if not any(isinstance(kind, types.Literal) for kind in sig):  # only other kernels pass literals
                 record(path, KernelSignature(function.__module__, function.__name__, tuple(map(text_of, sig))))
+
+
+class _Loading(threading.local):
+    ns: int = 0
+
+
+_loading = _Loading()
+
+
+def processor_ns() -> int:
+    """The processor time of this thread, without that in which it has loaded kernels: that is no request's."""
+    return time.thread_time_ns() - _loading.ns
 
 
 @overload

@@ -20,6 +20,11 @@ def has_single_values(plan: Mir) -> bool:
     return any(map(has_only_one, exprs)) or any(map(has_single_values, plan.inputs))
 
 
+def is_evaluation_error(error: SqlError) -> bool:
+    """Whether a value of a row could not be evaluated."""
+    return error.code in (DATA_OUT_OF_RANGE.number, SUBQUERY_NO_1_ROW.number)
+
+
 def of_read(plan: Mir, error: SqlError) -> SqlError:
     """The error of a read of the plan's rows, in place of error 1690."""
     if error.code != DATA_OUT_OF_RANGE.number or not has_single_values(plan):

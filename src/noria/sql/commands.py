@@ -321,20 +321,32 @@ def as_batch(select: Select, reason: str = "") -> BatchQuery:
     if select.view is None:
         assert select.batch is not None
         return select.batch
-    view, plan = select.view, select.view.plan
+    view, plan = select.view, _whole_plan(select, select.view)
+    if view.order:
+        plan = Sort(plan, view.order)
+    if view.limit is not None or view.offset:
+        plan = Limit(plan, view.limit, view.offset)
+    return BatchQuery(plan, view.visible, reason, select.columns)
+
+
+def in_one_plan(select: Select) -> Select:
+    """The bound SELECT with its lookups and the plan after them in its plan, so that it has no key.  Rows that it drops
+    have no effect then: their evaluation errors are dropped, too."""
+    view = select.view
+    assert view is not None
+    whole = replace(view, plan=_whole_plan(select, view), key=(), after=None, ranged=False, asks=None)
+    return Select(whole, (), columns=select.columns, once=True)
+
+
+def _whole_plan(select: Select, view: ViewDef) -> Mir:
+    plan = view.plan
     terms = []
     for column, lookup in zip(view.key, select.lookups, strict=True):
         f = plan.fields[column]
         terms.append(lookup.condition(Col(f.type, f.nullable, column)))
     if terms:
         plan = Filter(plan, call("and", *terms))
-    if view.after is not None:
-        plan = with_leaf(view.after, plan)
-    if view.order:
-        plan = Sort(plan, view.order)
-    if view.limit is not None or view.offset:
-        plan = Limit(plan, view.limit, view.offset)
-    return BatchQuery(plan, view.visible, reason, select.columns)
+    return plan if view.after is None else with_leaf(view.after, plan)
 
 
 @dataclass(frozen=True)

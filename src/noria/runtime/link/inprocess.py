@@ -18,6 +18,7 @@ from typing import Any
 from noria.core.limits import IDLE_MS
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Envelope, Hello, Ingest, Migrate, Packet, Rows, Write
+from noria.kernels.jit import processor_ns
 from noria.runtime.link.change_queue import Change, ReservedPlace, WorkerUnavailable
 from noria.runtime.link.collecting import collected
 from noria.runtime.link.link import FRONT_END, LinkState, LinkStats, OnHello, PendingReplies
@@ -55,7 +56,7 @@ class InProcessLink(OneWorkerLink):
         try:
             self.hosted: HostedWorker = open_worker(
                 self.config, self._lineage.incarnation, WorkerEnvironment(time.perf_counter_ns, note=log.error,
-                                                                           processor=time.thread_time_ns))
+                                                                           processor=processor_ns))
         except BaseException:
             self._lineage.release()
             raise

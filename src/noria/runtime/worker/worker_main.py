@@ -38,6 +38,7 @@ from noria.core.limits import (
 )
 from noria.dataflow.graph.environment import WorkerEnvironment
 from noria.dataflow.messages.packets import Done, Envelope, Hello
+from noria.kernels.jit import processor_ns
 from noria.runtime.transport import wire
 from noria.runtime.transport.heartbeats import Computing, RequestUnderWay, WorkerHeartbeat, doing_path
 from noria.runtime.transport.mesh import Mesh, peer_endpoint
@@ -172,7 +173,7 @@ def run_worker(config: WorkerConfig, clock: Clock = time.monotonic, note: Callab
         line = FrontEndConnection(config, shard.incarnation, clock)
         around = WorkerEnvironment(time.perf_counter_ns, RequestUnderWay(doing_path(config.run_dir, config.worker)),
                                    line.watch.is_cancelled, note or _to_stderr, _half_of_memory(config.workers),
-                                   time.thread_time_ns)
+                                   processor_ns)
         frontier = Frontier(frontier_path(config.run_dir, config.worker),
                             config.workers) if config.workers > 1 else None
         worker = open_worker(config, shard.incarnation, around)

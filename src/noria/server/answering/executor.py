@@ -41,7 +41,7 @@ from noria.runtime.cluster import absent_workers
 from noria.runtime.link.link import Link
 from noria.runtime.transactions.open_transaction import Workers
 from noria.server.answering import clock
-from noria.server.answering.first_answer import checks_single_values, first_answer
+from noria.server.answering.first_answer import checks_single_values, evaluates_in_order, first_answer
 from noria.server.answering.first_state_progress import waits_for
 from noria.server.answering.hits import TOUCH_EVERY, KeyLookup, KnownSelect, MissedKey
 from noria.server.answering.keys import are_one_key, key_of, keys_of, looked_up, range_of, typed_keys
@@ -97,7 +97,7 @@ class Executor:
         if reader is None or self.program.first_states.is_unfilled(reader):
             return self.select_bound(compiled.select(values), set_state)
         if not compiled.one_key:
-            return self._look_up(reader, compiled.select(values), set_state)
+            return self._look_up(compiled.select(values), reader, set_state)
         return self._one_key(reader, compiled.through, view, *compiled.bind_lookup(values), keep,
                              lambda: compiled.select(values), set_state)
 
@@ -122,8 +122,9 @@ class Executor:
                 raise
             self.selects += 1
             return await self._by_spark(sql.as_batch(select, e.message), view, set_state)
-        return await _awaited(self._look_up(reader, select, set_state))
+        return await _awaited(self._look_up(select, reader, set_state))
 
+    @evaluates_in_order
     async def _one_shot(self, select: sql.Select, view: ViewDef, set_state: SetState) -> ResultSet | None:
         """Answer by a one-shot.  None if a worker would have to read too much."""
         shape = ResultFinish.of(view, select.columns)
@@ -149,7 +150,8 @@ class Executor:
         self.selects += 1
         return result
 
-    def _look_up(self, reader: ViewDef, select: sql.Select, set_state: SetState) -> ResultSet | Awaitable[ResultSet]:
+    @evaluates_in_order
+    def _look_up(self, select: sql.Select, reader: ViewDef, set_state: SetState) -> ResultSet | Awaitable[ResultSet]:
         """Answer a bound SELECT of one key, of several keys or of a range from the view that holds its rows."""
         view = select.view
         assert view is not None
@@ -347,7 +349,7 @@ class Executor:
                                    [()] * keys.num_rows):
             if view.asks is None:
                 key_of(values if view.key else (), view.key_fields)  # raises an error for a value that is no key
-            result = await _awaited(self._look_up(reader, sql.bound_select(select, values), lambda state: None))
+            result = await _awaited(self._look_up(sql.bound_select(select, values), reader, lambda state: None))
             rows += result.rows
             ordinals += [i] * len(result.rows)
         return arrow_rows(view.fields, rows).append_column("__key", pa.array(ordinals, pa.int64()))

@@ -2,19 +2,22 @@
 
 Answers error 1242 where a subquery that must have one row has several.  The data-flow has one error value for all
 errors of an evaluation, and a read of it raises error 1690 (`plan/read_errors.py`).
+
+Keeps true: an error in a row that the SELECT drops is not the SELECT's.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
 from noria.core.errors import SqlError
 from noria.plan.mir import Mir
-from noria.plan.read_errors import has_single_values, of_read
+from noria.plan.read_errors import has_single_values, is_evaluation_error, of_read
 from noria.server.outcomes import ResultSet
+from noria.sql.commands import Select, in_one_plan
 
 Run = TypeVar("Run", bound=Callable[..., Any])
 
@@ -50,6 +53,37 @@ def checks_single_values(run: Run) -> Run:
         return _later(found, select.view.plan) if isinstance(found, Awaitable) else found
 
     return cast(Run, answered)
+
+
+def evaluates_in_order(run: Run) -> Run:
+    """Decorate a method that answers a bound SELECT, its first argument, by a lookup; its last is `set_state`.
+
+    A view has columns of rows that a condition with a parameter drops after the lookup.  If one of its values is an
+    evaluation error, the SELECT is answered again in one plan, in which the condition comes first."""
+    @wraps(run)
+    def answered(self: Any, select: Select, *arguments: Any) -> Any:
+        if select.view is None or select.view.after is None:
+            return run(self, select, *arguments)
+        again = partial(self.select_bound, set_state=arguments[-1])
+        try:
+            found = run(self, select, *arguments)
+        except SqlError as error:
+            if not is_evaluation_error(error):
+                raise
+            return again(in_one_plan(select))
+        return _or_in_one_plan(found, select, again) if isinstance(found, Awaitable) else found
+
+    return cast(Run, answered)
+
+
+async def _or_in_one_plan(answer: Awaitable[ResultSet], select: Select,
+                          again: Callable[[Select], Awaitable[ResultSet]]) -> ResultSet:
+    try:
+        return await answer
+    except SqlError as error:
+        if not is_evaluation_error(error):
+            raise
+    return await again(in_one_plan(select))
 
 
 async def _later(answer: Awaitable[Any], plan: Mir) -> Any:

@@ -36,6 +36,7 @@ from noria.dataflow.messages.packets import SessionWrites
 from noria.plan.lookups import Range
 from noria.plan.mir import Base, Filter, Project, tables_of
 from noria.plan.optimizer import optimize
+from noria.plan.read_errors import is_evaluation_error
 from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.link.change_queue import WorkerUnavailable
@@ -283,11 +284,15 @@ class TransactionService:
         if view is None or not isinstance(first, Range):
             return None
         shape, key_range = ResultFinish.of(view, select.columns), range_of(first, reader.key_fields[0])
-        rows = None if key_range is None else self._reads.local_range(reader, *key_range, compiled.through, tick)
-        if rows is None:
+        try:
+            rows = None if key_range is None else self._reads.local_range(reader, *key_range, compiled.through, tick)
+            if rows is None:
+                return None
+            result = ResultSet(shape.shown, shape.rows_of(rows))
+        except SqlError:  # perhaps of a row that the SELECT drops
             return None
         self._executor.selects += 1
-        return ResultSet(shape.shown, shape.rows_of(rows))
+        return result
 
     def is_apart(self, transaction: OpenTransaction, select: sql.Select) -> bool:
         """True if neither views nor Spark have just the rows that the transaction must see."""
@@ -339,6 +344,10 @@ class TransactionService:
         try:
             return await shape.result_of(*await self._reads.one_shot(view, keys, nulls, key_range, within))
         except SqlError as e:
+            if view.after is not None and is_evaluation_error(e):
+                whole = sql.in_one_plan(select)
+                assert whole.view is not None
+                return await self._read(transaction, whole, whole.view, latest)
             if e.code == LOCK_DEADLOCK.number:
                 self.coordinator.end(transaction)
             elif e.code == QUERY_TIMEOUT.number:
