@@ -90,8 +90,8 @@ def test_a_condition_on_an_index_reads_few_rows(both: tuple[Database, sqlite3.Co
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noria.dataflow.oneshot.slicing.ONE_SHOT_SCAN_ROWS", 0)  # what reads more than 400 is a view
     db, other = both
-    for where in ("p.id BETWEEN 5 AND 24", "p.at = 3", "p.n IN (4, 5)", "p.x > 1.1 AND p.x < 1.3", "p.id < 0 AND p.id > 9"
-                  ):
+    for where in ("p.id BETWEEN 5 AND 24", "p.at = 3", "p.n IN (4, 5)", "p.x > 1.1 AND p.x < 1.3",
+                  "p.id < 0 AND p.id > 9"):
         text = f"SELECT COUNT(*), SUM(p.d), MIN(p.at) FROM p WHERE {where} AND p.d + p.at <> 1"
         (row,), expected = db.sql(text).rows, other.execute(text).fetchone()
         assert [None if v is None else int(v) for v in row] == list(expected), text
