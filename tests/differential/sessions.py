@@ -1,4 +1,4 @@
-"""Random histories of several sessions: transactions, savepoints, writes and reads, statement by statement.
+"""Random histories of several sessions: transactions, savepoints, locks, constraints, two databases.
 
 A history is a list of (session, text).  No statement waits: `innodb_lock_wait_timeout` is 0 in all sessions, so a
 locked row is error 1205 at once.  Writes find their rows by a key, so that both servers lock the same rows.
@@ -7,16 +7,24 @@ locked row is error 1205 at once.  Writes find their rows by a key, so that both
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 SESSIONS = 3
 TABLES = ("CREATE TABLE acc (id INT PRIMARY KEY, a INT, b INT, u INT, UNIQUE KEY uu (u), KEY ka (a))",
           "CREATE TABLE kv (k VARCHAR(8) PRIMARY KEY, v INT, n INT NOT NULL DEFAULT 7)",
           "CREATE TABLE ai (id INT AUTO_INCREMENT PRIMARY KEY, a INT, s VARCHAR(8), UNIQUE KEY us (s, a))",
-          "CREATE TABLE bag (x INT, y INT)")
+          "CREATE TABLE bag (x INT, y INT)",
+          "CREATE TABLE side.boss (id INT PRIMARY KEY, n INT, CHECK (n < 40))",
+          "CREATE TABLE kid (id INT PRIMARY KEY, p INT, q INT, up INT, CHECK (id < 6 OR up > 1), KEY kp (p), "
+          "KEY kq (q), FOREIGN KEY (p) REFERENCES side.boss (id) ON DELETE CASCADE ON UPDATE CASCADE, "
+          "FOREIGN KEY (q) REFERENCES side.boss (id) ON DELETE SET NULL, "
+          "KEY ku (up), FOREIGN KEY (up) REFERENCES kid (id))")
+DATABASE, NAMES = "side", ("kid", "side.boss", "bag", "ai", "kv", "acc")
 VIEWS = ("SELECT a, COUNT(*), SUM(b) FROM acc GROUP BY a", "SELECT id, a, b, u FROM acc", "SELECT k, v, n FROM kv",
          "SELECT a, s FROM ai", "SELECT x, y, COUNT(*) FROM bag GROUP BY x, y",
-         "SELECT acc.id, kv.v FROM acc JOIN kv ON acc.a = kv.v")
+         "SELECT acc.id, kv.v FROM acc JOIN kv ON acc.a = kv.v", "SELECT id, p, q, up FROM kid",
+         "SELECT b.n, COUNT(*) FROM kid JOIN side.boss AS b ON b.id = kid.p GROUP BY b.n")
 
 Step = tuple[int, str]
 
@@ -55,7 +63,9 @@ class Histories:
         kv = ", ".join(f"('{k}', {n}, {n})" for n, k in enumerate("abcd"))
         return [f"INSERT INTO acc VALUES {acc}", f"INSERT INTO kv VALUES {kv}",
                 "INSERT INTO ai (a, s) VALUES (1, 'x'), (2, 'y'), (NULL, 'z')",
-                "INSERT INTO bag VALUES (1, 1), (1, 1), (2, 2), (NULL, 3)"]
+                "INSERT INTO bag VALUES (1, 1), (1, 1), (2, 2), (NULL, 3)",
+                "INSERT INTO side.boss VALUES (1, 1), (2, 2), (3, 30)",
+                "INSERT INTO kid VALUES (1, 1, 2, NULL), (2, 2, NULL, 1), (3, NULL, 3, 2), (4, 3, 1, 1)"]
 
     def _step(self, session: _Session) -> str:
         draw = self._c.random()
@@ -63,6 +73,8 @@ class Histories:
             return self._control(session)
         if draw < 0.22 and session.open:
             return self._savepoint(session)
+        if draw < 0.24:
+            return self._user_lock()
         return self._read() if draw < 0.55 else self._write()
 
     def _control(self, session: _Session) -> str:
@@ -93,6 +105,11 @@ class Histories:
         session.savepoints.append(name)
         return f"SAVEPOINT {name}"
 
+    def _user_lock(self) -> str:
+        name = self._c.choice(("'a'", "'b'"))
+        return self._c.choice((f"SELECT GET_LOCK({name}, 0)", f"SELECT RELEASE_LOCK({name})",
+                               f"SELECT IS_FREE_LOCK({name})"))
+
     # ------------------------------------------------------------ reads
     def _read(self) -> str:
         c = self._c
@@ -113,6 +130,10 @@ class Histories:
             lambda: f"SELECT * FROM acc WHERE id = {self._id()} {self._lock()}",
             lambda: f"SELECT v, n FROM kv WHERE k = '{self._key()}' {self._lock()}",
             lambda: f"SELECT COUNT(*), SUM(b) FROM acc WHERE id IN ({self._id()}, {self._id()}) {self._lock()}",
+            lambda: f"SELECT * FROM kid WHERE id = {self._few()}", lambda: "SELECT id, p, q, up FROM kid",
+            lambda: f"SELECT n FROM side.boss WHERE id = {self._few()} {self._lock()}",
+            lambda: "SELECT kid.id, b.n FROM kid LEFT JOIN side.boss AS b ON b.id = kid.q",
+            lambda: "SELECT b.id, (SELECT COUNT(*) FROM kid WHERE p = b.id) FROM side.boss AS b",
             lambda: f"SELECT id, b FROM acc WHERE b BETWEEN {c.randrange(30)} AND {c.randrange(30, 70)}"))()
 
     def _lock(self) -> str:
@@ -120,6 +141,16 @@ class Histories:
 
     def _id(self) -> int:
         return self._c.randint(1, 9)
+
+    def _few(self) -> int:
+        return self._c.randint(1, 6)
+
+    def _two(self) -> list[int]:
+        """Of a kid and the one above it: MariaDB cannot delete a row that refers to itself by CASCADE."""
+        return self._c.sample(range(1, 7), 2)
+
+    def _maybe(self) -> int | str:
+        return self._c.choice((self._few(), "NULL"))
 
     def _key(self) -> str:
         return self._c.choice("abcdef")
@@ -150,7 +181,24 @@ class Histories:
             lambda: f"INSERT INTO ai (a, s) VALUES ({c.randrange(3)}, '{c.choice('xyz')}'), (NULL, 'n')",
             lambda: f"DELETE FROM ai WHERE s = '{c.choice('xyz')}' AND a = {c.randrange(3)}",
             lambda: f"INSERT INTO bag VALUES ({c.randrange(4)}, {c.randrange(3)})",
-            lambda: "INSERT INTO bag VALUES (1, 1), (1, 1), (3, NULL)"))()
+            lambda: "INSERT INTO bag VALUES (1, 1), (1, 1), (3, NULL)", *self._of_families()))()
+
+    def _of_families(self) -> Sequence[Callable[[], str]]:
+        """Writes of tables with FOREIGN KEYs and CHECKs."""
+        few, c = self._few, self._c
+        return (
+            lambda: f"INSERT INTO side.boss VALUES ({few()}, {c.randrange(45)})",
+            lambda: f"REPLACE INTO side.boss VALUES ({few()}, {c.randrange(45)})",
+            lambda: f"UPDATE side.boss SET n = n + {c.randrange(20)} WHERE id = {few()}",
+            lambda: f"UPDATE side.boss SET id = {few()} WHERE id = {few()}",
+            lambda: f"DELETE FROM side.boss WHERE id = {few()}",
+            lambda: "INSERT INTO kid VALUES ({0}, {2}, {3}, {1})".format(*self._two(), few(), self._maybe()),
+            lambda: "INSERT IGNORE INTO kid VALUES ({0}, {2}, NULL, {1})".format(*self._two(), few()),
+            lambda: f"UPDATE kid SET p = {few()} WHERE id = {few()}",
+            lambda: "UPDATE kid SET q = {2}, up = {1} WHERE id = {0}".format(*self._two(), few()),
+            lambda: f"UPDATE kid SET up = NULL WHERE id = {few()}",
+            lambda: f"INSERT INTO kid VALUES ({few()}, 1, NULL, NULL) ON DUPLICATE KEY UPDATE p = {few()}",
+            lambda: f"DELETE FROM kid WHERE id = {few()}")
 
     def _acc(self) -> str:
         u = self._c.choice((*range(16), "NULL"))

@@ -69,6 +69,9 @@ class ForeignKeyChecks:
         if depth > FOREIGN_KEY_DEPTH:
             raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
                                                f"{FOREIGN_KEY_DEPTH}.")
+        if isinstance(statement, Insert) and statement.on_duplicate == "replace":
+            concerned = self._concerned(statement)
+            statement = statement._replace(renews=concerned is not None and bool(concerned.references))
         before = transaction.mark()
         left_out: list[_Orphans] = []
         while True:

@@ -47,7 +47,8 @@ def work_out(stage: TableStage, statement: Statement, rows: tuple[bytes, ...], s
     result = writer.run(stage, statement, symbols)
     if result.error is not None:
         return StatementEffect(result, {})
-    left, removed, _, added = stage.changed(stage.delta(before), before)
+    renews = isinstance(statement, Insert) and statement.renews
+    left, removed, _, added = stage.moved(before) if renews else stage.changed(stage.delta(before), before)
     leaves, comes = (_owners(stage, some, symbols, workers) for some in (removed, added))
     packed = table.rows(added)
     return StatementEffect(result, {

@@ -253,7 +253,7 @@ class TableStage:
         return self.table.keys(removed), removed, self.table.keys(added), added
 
     def moved(self, since: int = 0) -> Changed:
-        """The rows of a table without a key that were removed and added, net, each with its key."""
+        """As `changed`, where an equal row with the same key may be both removed and added."""
         removed: dict[bytes, Codes] = {}
         added: dict[bytes, Codes] = {}
         for effect in self.effects[since:]:

@@ -453,7 +453,7 @@ class _Insert:
             if not meets:
                 break
             found = self._found([v for _, v in meets])
-            same = (found.codes == codes[:, [r for r, _ in meets]]).all(axis=0)
+            same = (found.codes == codes[:, [r for r, _ in meets]]).all(axis=0) & (not self.statement.renews)
             again = {r for (r, _), equal in zip(meets, same.tolist(), strict=True) if equal}
             removed = np.flatnonzero(~same)
             self.stage.add(removal(self.stage, found.take(removed)))

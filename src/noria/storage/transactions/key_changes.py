@@ -26,7 +26,8 @@ def key_changes(stage: TableStage, since: int, columns: Sequence[tuple[int, ...]
                 ) -> tuple[KeyChange, ...]:
     """For each set of columns the values that the effects from `since` on have removed and added, net.
 
-    Values with a NULL are left out.
+    Also the values of all rows that they have removed, and the pairs of those that were changed in place.  Values
+    with a NULL are left out.
     """
     removed_keys, removed, added_keys, added = stage.changed(stage.delta(since), since)
     at = {key: n for n, key in enumerate(added_keys)}
@@ -40,10 +41,11 @@ def key_changes(stage: TableStage, since: int, columns: Sequence[tuple[int, ...]
             if effect.old.shape == effect.new.shape:
                 moved.update(zip(_tuples(effect.old, some), _tuples(effect.new, some), strict=True))
         pairs = [(old, new) for old, new in moved if old != new and NULL_CODE not in old]
+        gone = dict.fromkeys(key for e in stage.effects[since:] for key in _tuples(e.old, some) if NULL_CODE not in key)
         net_removed, net_added = list((before - after).elements()), list((after - before).elements())
         found.append(KeyChange(_values(stage.table, some, net_removed, symbols),
                                _values(stage.table, some, net_added, symbols),
-                               _values(stage.table, some, list(before), symbols),
+                               _values(stage.table, some, list(gone), symbols),
                                _values(stage.table, some, [old for old, _ in pairs], symbols),
                                _values(stage.table, some, [new for _, new in pairs], symbols)))
     return tuple(found)
