@@ -366,8 +366,7 @@ class Executor:
 
     def is_by_key(self, compiled: CachedStatement, command: Insert | Update | Delete) -> bool:
         """True if the write goes to `submit`, not to `rewrite`.  Once True, it stays so for all writes of the shape."""
-        if not compiled.by_key:
-            compiled.by_key = not self.program.may_rewrite(command)
+        compiled.by_key = compiled.by_key or not self.program.may_rewrite(command)
         return compiled.by_key
 
     async def write_by_spark(self, statement: Update | Delete, offset: timedelta, set_state: SetState
