@@ -7,7 +7,8 @@ Where MariaDB alone waits for a lock, as for those of its gaps, the history ends
 An INSERT of Noria looks all keys of its rows up at once, and waits for each that is locked.  InnoDB does not look at
 those behind the first duplicate.  Nor does it lock the children behind the first that forbids a statement.  With
 several workers Noria also keeps the locks of UNIQUE values that a statement did not add in the end, as after INSERT
-IGNORE, REPLACE and errors.  INSERT IGNORE leaves out a row that a CHECK forbids, as in MySQL; MariaDB refuses it.
+IGNORE, REPLACE and errors.  ROLLBACK TO keeps the locks of rows whose INSERT it undoes.  INSERT IGNORE
+leaves out a row that a CHECK forbids, as in MySQL; MariaDB refuses it.
 """
 
 from __future__ import annotations
@@ -58,11 +59,14 @@ class Servers:
     def play(self, history: Sequence[Step], seen: Counter[str]) -> str | None:
         """The first difference, or None."""
         self._begin_anew()
+        undone = False
         for number, (session, text) in enumerate(history):
+            undone = undone or text.startswith("ROLLBACK TO")
             got, want = (sent(connection, text) for connection in self.both[session])
             waits = [_code(each) == LOCKED for each in (got, want)]
             seen[_kind(text, want)] += 1
-            more = self._several or text.startswith(("INSERT", "REPLACE")) or "kid" in text or "boss" in text
+            more = (undone or self._several or text.startswith(("INSERT", "REPLACE")) or "kid" in text
+                    or "boss" in text)
             if waits == [False, True] or (waits == [True, False] and more):
                 seen[f"waits: only {'MariaDB' if waits[1] else 'Noria'}"] += 1
                 return None

@@ -19,6 +19,7 @@ HARMLESS = {
     "SELECT a FROM t FORCE INDEX (PRIMARY) WHERE id = 1": "an index hint asks for a way",
     "SELECT SQL_NO_CACHE a FROM t": "there is no query cache",
     "SELECT STRAIGHT_JOIN t.a FROM t JOIN u ON u.id = t.id": "the order of joins is a way",
+    "SELECT t.a FROM t STRAIGHT_JOIN u ON u.id = t.id": "the order of joins is a way",
     "SELECT HIGH_PRIORITY a FROM t": "statements have no priorities",
     "SELECT SQL_SMALL_RESULT a FROM t": "the size of a result is a hint",
     "REPLACE LOW_PRIORITY INTO t VALUES (1, 1, 'x')": "statements have no priorities",

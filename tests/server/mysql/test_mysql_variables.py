@@ -8,7 +8,7 @@ import pytest
 
 import noria
 from noria.core.errors import SqlError
-from noria.server.sessions.variables import changes
+from noria.server.sessions.variables import _CHECKS, _TOGETHER, VARIABLES, changes
 from noria.sql.commands import OutputColumn, SelectItems, SetVariable, Show, Transaction
 from noria.sql.parse import parse
 from server.sessions.connection import Connection
@@ -87,3 +87,12 @@ def test_a_mode_is_appended_to_the_modes_of_the_session(tmp_path: Path) -> None:
         connection.sql("SET sql_mode = 'NO_ZERO_DATE'")
         connection.sql("SET sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')")
         assert connection.rows("SELECT @@sql_mode") == [("NO_ZERO_DATE,STRICT_ALL_TABLES",)]
+
+
+def test_what_can_be_set_can_be_read(tmp_path: Path) -> None:
+    # MediaWiki saves and restores @@sql_big_selects, and asks whether the server is read-only.
+    with noria.open(tmp_path) as db:
+        for name in (*(n for n in _CHECKS if n not in _TOGETHER), "read_only", "super_read_only", "innodb_read_only"):
+            ((value,),) = db.sql(f"SELECT @@{name}").rows
+            assert value == VARIABLES[name], name
+            assert db.sql(f"SHOW VARIABLES LIKE '{name}'").rows, name

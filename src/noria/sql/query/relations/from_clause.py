@@ -313,7 +313,7 @@ def _join(context: Context, scope: Scope, out: QueryGraph, node: exp.Expr, keys:
     side, kind, method = ((node.args.get(n) or "") for n in ("side", "kind", "method"))
     if side not in ("", "LEFT", "RIGHT"):
         raise refuse(f"{side} JOIN", node, "turn it into a LEFT JOIN")
-    if kind not in ("", "INNER", "CROSS", "OUTER", "STRAIGHT"):
+    if kind not in ("", "INNER", "CROSS", "OUTER", "STRAIGHT", "STRAIGHT_JOIN"):
         raise refuse(f"{kind} JOIN", node)
     before = len(scope.sources)
     unit = _unit(context, scope, node.this, keys, subqueries)
