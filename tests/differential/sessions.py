@@ -31,10 +31,12 @@ Step = tuple[int, str]
 
 @dataclass
 class _Session:
-    """open: inside BEGIN … COMMIT, or autocommit is off.  savepoints: their names, oldest first."""
+    """open: inside BEGIN … COMMIT, or autocommit is off.  used: it has read or written since.  MySQL ends the snapshot
+    of a transaction that goes back to a savepoint from before.  savepoints: their names, oldest first."""
 
     autocommit: bool = True
     open: bool = False
+    used: bool = False
     savepoints: list[str] = field(default_factory=list)
 
 
@@ -71,13 +73,15 @@ class Histories:
         draw = self._c.random()
         if draw < 0.16:
             return self._control(session)
-        if draw < 0.22 and session.open:
+        if draw < 0.22 and session.open and session.used:
             return self._savepoint(session)
         if draw < 0.24:
             return self._user_lock()
+        session.used = True
         return self._read() if draw < 0.55 else self._write()
 
     def _control(self, session: _Session) -> str:
+        session.used = False
         if session.open and self._c.random() < 0.9:
             session.open = not session.autocommit
             session.savepoints.clear()

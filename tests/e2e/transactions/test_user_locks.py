@@ -174,7 +174,8 @@ def test_a_time_limit_ends_a_wait(two: tuple[Any, Any]) -> None:
     ("SELECT GET_LOCK('x')", 1582, "Incorrect parameter count in the call to native function 'GET_LOCK'"),
     ("SELECT RELEASE_ALL_LOCKS(1)", 1582, "native function 'RELEASE_ALL_LOCKS'"),
     ("SELECT GET_LOCK('x', RELEASE_LOCK('y'))", 1235, "one after the other"),
-    ("SELECT GET_LOCK('x', 0) + 1", 1235, "of the session in a query"),
+    ("SELECT IF(1 = 2, GET_LOCK('x', 0), 1)", 1235, "call it in a column of its own"),
+    ("SELECT @none AND GET_LOCK('x', 0)", 1235, "call it in a column of its own"),
     ("SET @x = GET_LOCK('x', 0)", 1235, "use SELECT or DO"),
     ("DO 1 FROM t", 1064, "DO takes expressions only"),
     ("DO DISTINCT 1", 1064, "DO takes expressions only"),
@@ -191,6 +192,18 @@ def test_names_have_64_characters(two: tuple[Any, Any]) -> None:
     assert one(two[0], f"GET_LOCK('{'é' * 64}', 0)") == 1
     assert one(two[1], f"GET_LOCK('{'É' * 64}', 0)") == 0
     assert run(two[0], "SELECT GET_LOCK('x', NULL), GET_LOCK('y', 1.5), GET_LOCK(5, '0')") == [(1, 1, 1)]
+
+
+def test_within_an_expression(two: tuple[Any, Any]) -> None:
+    # As MediaWiki asks for its locks.
+    a, b = two
+    ((acquired,),) = run(a, "SELECT IF(GET_LOCK('x', 15), UNIX_TIMESTAMP(SYSDATE(6)), NULL) AS acquired")
+    assert acquired > 1_700_000_000
+    assert run(b, "SELECT IF(GET_LOCK('x', 0), UNIX_TIMESTAMP(SYSDATE(6)), NULL) AS acquired") == [(None,)]
+    assert run(b, "SELECT COALESCE(IS_FREE_LOCK('x'), 7) + 1, IS_USED_LOCK('x') = CONNECTION_ID()") == [(1, 0)]
+    assert run(a, "SELECT 1 + RELEASE_LOCK('x'), CONCAT(RELEASE_LOCK('x'), 'y')") == [(2, None)]
+    assert run(b, "SELECT GET_LOCK('x', 0) AND @none IS NULL, 2 WHERE GET_LOCK('y', 0) = 1") == [(1, 2)]
+    assert run(b, "SELECT RELEASE_ALL_LOCKS() * 10, (SELECT GET_LOCK('x', 0))") == [(20, 1)]
 
 
 def test_do_computes_and_answers_nothing(two: tuple[Any, Any]) -> None:

@@ -443,8 +443,8 @@ class Session:
         limit = int(self.variables["max_execution_time"]) if hinted is None else hinted
         if limit and limit != VARIABLES["max_execution_time"]:
             self.running.limit(limit)
-        command = await session_reads.computed(self, command)
-        return inspection.select_items(await self._user_locks.evaluated(command, self, self._set_state), self)
+        locks = partial(self._user_locks.evaluated, about=self, set_state=self._set_state)
+        return inspection.select_items(await locks(await session_reads.computed(self, command, locks)), self)
 
     async def _show(self, command: sql.Show) -> ResultSet:
         if command.what == "processlist":

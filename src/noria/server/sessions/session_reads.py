@@ -7,7 +7,7 @@ level demands: from views if they have them, else from the tables themselves.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +27,9 @@ from noria.server.sessions.inspect import inspection
 from noria.server.sessions.running import hinted_ms
 from noria.sql import commands as sql
 from noria.sql.expressions.clock import Moment
+
+Locks = Callable[[sql.SelectItems], Awaitable[sql.SelectItems]]
+"""Replaces the functions about locks, and SLEEP, by their values."""
 
 
 async def within(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
@@ -119,21 +122,23 @@ def now(session: SessionContext, command: sql.Command) -> sql.Command:
     return command.at(Moment(utc, time_zone.at_moment(session.offset, utc), value))
 
 
-async def computed(session: SessionContext, command: sql.SelectItems) -> sql.SelectItems:
-    """Replace the expressions of a SELECT without FROM by their values."""
+async def computed(session: SessionContext, command: sql.SelectItems, locks: Locks | None = None) -> sql.SelectItems:
+    """Replace the expressions of a SELECT without FROM by their values.  locks: evaluates the functions about locks
+    and SLEEP within them."""
     where, limit = command.where, command.limit
-    if where is not None and limit != 0 and not (await _computed(session, where)).value:
+    if where is not None and limit != 0 and not (await _computed(session, where, locks)).value:
         limit = 0
     if limit == 0:
         return sql.SelectItems(tuple(sql.OutputColumn(i.field) for i in command.items), 0)
-    items = [await _computed(session, i) if i.kind == "computed" else i for i in command.items]
+    items = [await _computed(session, i, locks) if i.kind == "computed" else i for i in command.items]
     return sql.SelectItems(tuple(items), limit)
 
 
-async def _computed(session: SessionContext, item: sql.OutputColumn) -> sql.OutputColumn:
+async def _computed(session: SessionContext, item: sql.OutputColumn, locks: Locks | None) -> sql.OutputColumn:
     """The item with its value.  Raises SqlError 1242 if a query has several rows where one value is needed."""
     assert item.compute is not None
-    values: list[Any] = list(inspection.select_items(sql.SelectItems(item.arguments), session).rows[0])
+    inputs = sql.SelectItems(item.arguments)
+    values: list[Any] = list(inspection.select_items(await locks(inputs) if locks else inputs, session).rows[0])
     for query in item.queries:
         rows = (await _answered(session, query.select)).rows
         if query.how == "value" and len(rows) > 1:

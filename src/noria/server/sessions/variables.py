@@ -62,7 +62,7 @@ VARIABLES: dict[str, Any] = {
     "lower_case_table_names": 2, "max_allowed_packet":
     limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,
     "max_execution_time": limits.MAX_EXECUTION_MS, "net_buffer_length": 16384, "net_write_timeout": 60,
-    "performance_schema": 0, "innodb_read_only": 0, "log_bin": 0, "read_only": 0, "super_read_only": 0,
+    "performance_schema": 0, "innodb_read_only": 0, "log_bin": 0, "read_only": 0, "server_id": 1, "super_read_only": 0,
     "query_cache_size": 0, "query_cache_type": "OFF", "sql_auto_is_null": 0, "sql_mode":
     "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO",
     "group_concat_max_len": 2**32 - 1, "lc_messages": "en_US", "lc_time_names": "en_US", "net_read_timeout": 30,

@@ -41,6 +41,7 @@ WAITING_FUNCTIONS = {**LOCK_FUNCTIONS, "SLEEP": 1}
 """Those, and SLEEP: a SELECT without FROM runs them one after the other."""
 _CLASSES: dict[type[exp.Expr], str] = {**SESSION_CLASSES, exp.Uuid: "UUID", exp.Rand: "RAND"}
 _OF_ROWS = ("with_", "group", "having", "windows", "offset")  # clauses of a SELECT that is planned like others
+_CHOICES = (exp.If, exp.Case, exp.Coalesce, exp.And, exp.Or)  # they may evaluate their first operand alone
 _INPUT = "input "  # before the number of an input, in place of the number of a parameter
 
 Planner = Callable[[exp.Expr], Select | SelectItems]
@@ -85,8 +86,9 @@ def items_of(statement: Statement, tree: exp.Select, catalog: Catalog, values: S
 
 
 def needs_session(node: exp.Expr) -> bool:
-    """Whether the expression has subqueries, variables or functions of the session or of chance."""
-    return _is_input(node) or is_subquery(node) or any(map(needs_session, children(node)))
+    """Whether the expression has subqueries, variables or functions of the session, of chance or about locks."""
+    return (_is_input(node) or _function(node) in WAITING_FUNCTIONS or is_subquery(node)
+            or any(map(needs_session, children(node))))
 
 
 def _item(context: Context, node: exp.Expr, plan: Planner | None) -> OutputColumn:
@@ -133,23 +135,27 @@ def _computed(context: Context, name: str, node: exp.Expr, plan: Planner | None,
     places: dict[int, int] = {}  # of subqueries, by node
     queries: list[Subquery] = []
 
-    def marked(n: exp.Expr) -> exp.Expr:
-        """Replace variables and functions of the session by marks, and note the subqueries."""
+    def marked(n: exp.Expr, always: bool = True) -> exp.Expr:
+        """Replace variables and functions of the session by marks, and note the subqueries.  always: the node is
+        evaluated whatever the values of others are."""
         if is_subquery(n):
             places[id(n)] = len(queries)
             queries.append(_planned(n, plan))
             if isinstance(n, exp.Subquery | exp.Exists):
                 return n
-            n.set("this", marked(n.this))
-        elif _is_input(n):
+            n.set("this", marked(n.this, always))
+        elif _is_input(n) or _function(n) in WAITING_FUNCTIONS:
+            if not (always or _is_input(n)):
+                raise refuse(f"{_function(n)} where it may be left out", n, "call it in a column of its own")
             arguments.append(_item(context, n, None))
             return exp.Placeholder(this=f"{_INPUT}{len(arguments) - 1}")
         else:
             for key, value in n.args.items():
+                sure = always and (key == "this" or not isinstance(n, _CHOICES))
                 if isinstance(value, exp.Expr):
-                    n.set(key, marked(value))
+                    n.set(key, marked(value, sure))
                 elif isinstance(value, list):
-                    n.set(key, [marked(v) if isinstance(v, exp.Expr) else v for v in value])
+                    n.set(key, [marked(v, sure) if isinstance(v, exp.Expr) else v for v in value])
         return n
 
     tree = marked(node.copy())
