@@ -42,7 +42,7 @@ from noria.sql.commands import (
 from noria.sql.expressions import chance, clock
 from noria.sql.expressions.clock import SOME_MOMENT, Moment
 from noria.sql.query import found_rows, recursive
-from noria.sql.query.locking import locking
+from noria.sql.query.locking import locking, locking_derived
 from noria.sql.query.plan_select import select_of
 from noria.sql.query.relations import lateral
 from noria.sql.query.relations.context import Catalog, GivenCatalog
@@ -348,7 +348,7 @@ def _once(command: Command) -> Command:
 def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Command, Binder]:
     if isinstance(tree, exp.Select) and found_rows.counts(tree):
         return _counted(statement, tree, catalog)
-    if isinstance(tree, exp.Select) and tree.args.get("locks"):
+    if isinstance(tree, exp.Select) and (tree.args.get("locks") or locking_derived(tree) is not None):
         return locking(tree, catalog, lambda bare: _select(statement, bare, catalog))
     if isinstance(tree, exp.Select) and from_nothing(tree):
         def items(values: Sequence[Any]) -> SelectItems:

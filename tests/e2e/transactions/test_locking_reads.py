@@ -197,3 +197,19 @@ def test_locks_are_bounded(server: LocalServer, monkeypatch: pytest.MonkeyPatch)
         run(server.connect(), f"INSERT INTO t VALUES ({number}, 1, NULL)")
     assert refused(a, "SELECT id FROM t FOR UPDATE") == 1206
     run(a, "UPDATE t SET a = 1 WHERE id = 1", "COMMIT")
+
+
+def test_rows_of_a_derived_table(server: LocalServer) -> None:
+    # As MediaWiki locks the revisions of a page that it deletes.
+    a, b = server.connect(), server.connect()
+    assert run(a, "BEGIN", "SELECT COUNT(*) AS rowcount FROM (SELECT 1 FROM t WHERE a = 20 FOR UPDATE) tmp_count"
+               ) == [(2,)]
+    for n in (2, 3):
+        assert refused(b, f"SELECT id FROM t WHERE id = {n} FOR UPDATE NOWAIT") == 3572
+    assert run(b, "SELECT id FROM t WHERE id = 1 FOR UPDATE NOWAIT") == [(1,)]
+    assert run(a, "SELECT x + 1 FROM (SELECT id AS x FROM t WHERE id > 1 ORDER BY id LIMIT 1 FOR UPDATE) AS d") == [(3,)]
+    assert run(a, "ROLLBACK", "BEGIN", "SELECT s FROM (SELECT a, MAX(s) AS s FROM t WHERE a = 20 GROUP BY a LOCK IN "
+               "SHARE MODE) AS d") == run(a, "SELECT MAX(s) FROM t WHERE a = 20")
+    assert refused(b, "SELECT id FROM t WHERE id = 3 FOR UPDATE NOWAIT") == 3572
+    assert run(b, "SELECT id FROM t WHERE id = 3 FOR SHARE NOWAIT") == [(3,)]
+    assert refused(b, "SELECT x FROM (SELECT id AS x FROM t FOR UPDATE SKIP LOCKED) AS d") == 1235

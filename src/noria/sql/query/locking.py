@@ -2,8 +2,9 @@
 
     no grouping    the SELECT itself, with the keys of the locked tables as hidden columns behind its own
     grouping       the SELECT as it is, and a second one of the keys of all rows that it groups
+    FROM (SELECT … FOR UPDATE) AS t    the SELECT as it is, and the derived table with the keys
 
-Rows of subqueries are not locked, as in MySQL, and no gaps are: a SELECT locks the rows that it has found.
+Rows of other subqueries are not locked, as in MySQL, and no gaps are: a SELECT locks the rows that it has found.
 """
 
 from __future__ import annotations
@@ -24,22 +25,37 @@ Planned = tuple[Command, Callable[[Sequence[Any]], Command]]
 _GROUPS = ("group", "having", "distinct")
 
 
+def locking_derived(tree: exp.Select) -> exp.Select | None:
+    """The only relation of FROM, if it is a derived table with locking clauses and the SELECT itself has none."""
+    sources = _sources(tree)
+    inner = sources[0].this if len(sources) == 1 and isinstance(sources[0], exp.Subquery) else None
+    return inner if isinstance(inner, exp.Select) and inner.args.get("locks") and not tree.args.get("locks") else None
+
+
 def locking(tree: exp.Select, catalog: Catalog, plan: Callable[[exp.Select], Planned]) -> Planned:
-    """Plan a SELECT with locking clauses.  plan: plans a SELECT without them."""
-    locks, bare = tree.args["locks"], tree.copy()
+    """Plan a SELECT with locking clauses, or with a derived table that has them.  plan: plans a SELECT without them."""
+    whole, bare = tree.copy(), tree.copy()
+    derived = locking_derived(whole)
+    if derived is not None:
+        tree = derived.copy()
+        derived.set("locks", None)
+        bare = derived.copy()
+    locks = tree.args["locks"]
+    whole.set("locks", None)
     bare.set("locks", None)
     if any(isinstance(s, exp.Table) and catalog.table(s.name) is None for s in _sources(tree)):
         plan(bare)  # an unknown table is its error
     wanted = _tables(tree, locks, catalog)
     if not wanted:
-        return plan(bare)
+        return plan(whole)
     groups = any(tree.args.get(name) for name in _GROUPS) or _aggregates(tree)
     waits = {lock.args.get("wait") for lock in locks}
     if len(waits) > 1:
         raise not_supported("locking clauses of one SELECT that wait in different ways", "use one of them for all")
     (wait,) = waits
-    if groups and wait is False:
-        raise not_supported("SKIP LOCKED with GROUP BY, DISTINCT, HAVING or an aggregate", "select the rows themselves")
+    if (groups or derived is not None) and wait is False:
+        raise not_supported("SKIP LOCKED with GROUP BY, DISTINCT, HAVING or an aggregate, or in a derived table",
+                            "select the rows themselves")
     keys = bare.copy()
     if groups:
         for name in (*_GROUPS, "order", "limit", "offset"):
@@ -66,8 +82,8 @@ def locking(tree: exp.Select, catalog: Catalog, plan: Callable[[exp.Select], Pla
         return LockingSelect(select, grouped, tuple(locked), select.view.visible - at, how)
 
     command, binder = plan(keys)
-    if groups:
-        first, first_binder = plan(bare)
+    if groups or derived is not None:
+        first, first_binder = plan(whole)
         return made(command, first), lambda values: made(binder(values), first_binder(values))
     return made(command, None), lambda values: made(binder(values), None)
 
