@@ -207,7 +207,8 @@ def test_rows_of_a_derived_table(server: LocalServer) -> None:
     for n in (2, 3):
         assert refused(b, f"SELECT id FROM t WHERE id = {n} FOR UPDATE NOWAIT") == 3572
     assert run(b, "SELECT id FROM t WHERE id = 1 FOR UPDATE NOWAIT") == [(1,)]
-    assert run(a, "SELECT x + 1 FROM (SELECT id AS x FROM t WHERE id > 1 ORDER BY id LIMIT 1 FOR UPDATE) AS d") == [(3,)]
+    assert run(a, "SELECT x + 1 FROM (SELECT id AS x FROM t WHERE id > 1 ORDER BY id LIMIT 1 FOR UPDATE) AS d"
+               ) == [(3,)]
     assert run(a, "ROLLBACK", "BEGIN", "SELECT s FROM (SELECT a, MAX(s) AS s FROM t WHERE a = 20 GROUP BY a LOCK IN "
                "SHARE MODE) AS d") == run(a, "SELECT MAX(s) FROM t WHERE a = 20")
     assert refused(b, "SELECT id FROM t WHERE id = 3 FOR UPDATE NOWAIT") == 3572
