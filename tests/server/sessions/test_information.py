@@ -137,6 +137,21 @@ def test_what_there_is_none_of_has_its_columns(db: Database) -> None:
         assert rows(db, text) == []
 
 
+def test_what_phpmyadmin_asks(db: Database) -> None:
+    ask = "SELECT {} FROM information_schema.{}"
+    assert rows(db, ask.format("character_set_name, description", "character_sets")) == [("utf8mb4", "UTF-8 Unicode")]
+    of_utf8 = " WHERE character_set_name = 'utf8mb4' ORDER BY id"
+    assert rows(db, ask.format("collation_name, id", "collations") + of_utf8) == [("utf8mb4_bin", 46), ("utf8mb4_0900_ai_ci", 255)]
+    assert rows(db, ask.format("COUNT(*)", "collation_character_set_applicability")) == [(2,)]
+    mine = rows(db, "SELECT grantee, privilege_type FROM information_schema.user_privileges WHERE is_grantable = 'YES'")
+    assert ("'root'@'%'", "CREATE VIEW") in mine and not [p for _, p in mine if p in ("SUPER", "CREATE USER")]
+    of_here = " WHERE table_schema = DATABASE() ORDER BY 1"
+    assert rows(db, ask.format("table_name, partition_name", "partitions") + of_here) == [("tag", None), ("thing", None)]
+    assert rows(db, ask.format("transactions, savepoints", "engines")) == [("YES", "YES")]
+    for name in ("plugins", "schema_privileges", "table_privileges", "column_privileges"):
+        assert rows(db, ask.format("COUNT(*)", name)) == [(0,)]
+
+
 def test_a_view_is_the_users_that_there_is(db: Database) -> None:
     """All that mariadb-dump asks of a view is text: it ends at NULL."""
     assert rows(db, "SELECT CHECK_OPTION, DEFINER, SECURITY_TYPE, CHARACTER_SET_CLIENT, COLLATION_CONNECTION FROM "
@@ -145,7 +160,7 @@ def test_a_view_is_the_users_that_there_is(db: Database) -> None:
 
 
 @pytest.mark.parametrize("text, code, said", [
-    ("SELECT * FROM information_schema.nothing", 1109, "there are check_constraints, columns, engines"),
+    ("SELECT * FROM information_schema.nothing", 1109, "there are character_sets, check_constraints, "),
     ("SELECT * FROM information_schema.tables JOIN thing ON label = table_name", 1235, "ask for each by itself"),
     ("SELECT * FROM information_schema.tables JOIN columns USING (table_name)", 1235, "ask for each by itself"),
     ("SELECT SUM(ordinal_position) FROM information_schema.columns", 1235, "work it out of the rows"),

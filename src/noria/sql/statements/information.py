@@ -27,7 +27,8 @@ SCHEMA = "information_schema"
 _NUMBERS = frozenset("""table_rows avg_row_length data_length max_data_length index_length
     data_free checksum auto_increment character_maximum_length
     character_octet_length numeric_precision numeric_scale datetime_precision ordinal_position
-    position_in_unique_constraint non_unique seq_in_index cardinality sub_part action_order originator""".split())
+    position_in_unique_constraint non_unique seq_in_index cardinality sub_part action_order originator maxlen id sortlen
+    partition_ordinal_position subpartition_ordinal_position""".split())
 _COLUMNS = {
     "schemata": "catalog_name schema_name default_character_set_name default_collation_name sql_path",
     "tables": "table_catalog table_schema table_name table_type engine version row_format table_rows avg_row_length "
@@ -51,6 +52,20 @@ _COLUMNS = {
     "check_constraints": "constraint_catalog constraint_schema constraint_name check_clause",
     "views": "table_catalog table_schema table_name view_definition check_option is_updatable definer security_type "
              "character_set_client collation_connection",
+    "character_sets": "character_set_name default_collate_name description maxlen",
+    "collations": "collation_name character_set_name id is_default is_compiled sortlen pad_attribute",
+    "collation_character_set_applicability": "collation_name character_set_name",
+    "user_privileges": "grantee table_catalog privilege_type is_grantable",
+    "schema_privileges": "grantee table_catalog table_schema privilege_type is_grantable",
+    "table_privileges": "grantee table_catalog table_schema table_name privilege_type is_grantable",
+    "column_privileges": "grantee table_catalog table_schema table_name column_name privilege_type is_grantable",
+    "plugins": "plugin_name plugin_version plugin_status plugin_type plugin_type_version plugin_library "
+               "plugin_library_version plugin_author plugin_description plugin_license load_option",
+    "partitions": "table_catalog table_schema table_name partition_name subpartition_name partition_ordinal_position "
+                  "subpartition_ordinal_position partition_method subpartition_method partition_expression "
+                  "subpartition_expression partition_description table_rows avg_row_length data_length "
+                  "max_data_length index_length data_free create_time update_time check_time checksum "
+                  "partition_comment nodegroup tablespace_name",
     "engines": "engine support comment transactions xa savepoints",
     "triggers": "trigger_catalog trigger_schema trigger_name event_manipulation event_object_catalog "
                 "event_object_schema event_object_table action_order action_condition action_statement "

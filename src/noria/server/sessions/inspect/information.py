@@ -20,6 +20,8 @@ from noria.sql.statements.information import RELATIONS
 
 Values = dict[str, Any]  # by the column's name in lower case; the others are NULL
 _COLLATION = "utf8mb4_0900_ai_ci"
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "PROCESS", "REFERENCES", "INDEX", "ALTER",
+               "SHOW DATABASES", "CREATE TEMPORARY TABLES", "LOCK TABLES", "CREATE VIEW", "SHOW VIEW")
 
 
 async def answer(command: Information, program: ProgramCatalog, user: str) -> ResultSet:
@@ -28,7 +30,7 @@ async def answer(command: Information, program: ProgramCatalog, user: str) -> Re
 
 
 def _answered(command: Information, program: NamedRelations, user: str) -> ResultSet:
-    query, own = command.query, {"definer": f"{user}@%"}
+    query, own = command.query, {"definer": f"{user}@%", "grantee": f"'{user}'@'%'"}
     rows = run(query.plan, lambda name: [
         tuple((own | row).get(c.name.lower()) for c in RELATIONS[name].columns) for row in _ROWS[name](program)])
     return ResultSet(query.fields, [row[:query.visible] for row in rows])
@@ -194,11 +196,35 @@ def _views(program: NamedRelations) -> Iterator[Values]:
 
 def _engines(program: NamedRelations) -> Iterator[Values]:
     yield {"engine": inspection.ENGINE, "support": "DEFAULT", "comment": "Base tables on RocksDB, views kept fresh",
-           "transactions": "NO", "xa": "NO", "savepoints": "NO"}
+           "transactions": "YES", "xa": "NO", "savepoints": "YES"}
+
+
+def _character_sets(program: NamedRelations) -> Iterator[Values]:
+    for name, description, collation, longest in inspection.CHARACTER_SETS:
+        yield {"character_set_name": name, "default_collate_name": collation, "description": description,
+               "maxlen": longest}
+
+
+def _collations(program: NamedRelations) -> Iterator[Values]:
+    for name, charset, number, default, compiled, sort_length in inspection.COLLATIONS:
+        yield {"collation_name": name, "character_set_name": charset, "id": number, "is_default": default,
+               "is_compiled": compiled, "sortlen": sort_length, "pad_attribute": "NO PAD"}
+
+
+def _user_privileges(program: NamedRelations) -> Iterator[Values]:
+    for privilege in _PRIVILEGES:
+        yield {"table_catalog": "def", "privilege_type": privilege, "is_grantable": "YES"}
+
+
+def _partitions(program: NamedRelations) -> Iterator[Values]:
+    """Yield a row without a partition for each table, as MySQL does: no table has partitions."""
+    for names, _, kind in _named(program):
+        if kind != "VIEW":
+            yield {**names, "partition_comment": "", "nodegroup": ""}
 
 
 def _none(program: NamedRelations) -> Iterator[Values]:
-    """Yield no rows: Noria has no triggers, routines or events."""
+    """Yield no rows: Noria has no triggers, routines, events or plugins, and its users have all privileges."""
     return iter(())
 
 
@@ -207,5 +233,8 @@ _ROWS: dict[str, Callable[[NamedRelations], Iterator[Values]]] = {
     "table_constraints": _table_constraints, "key_column_usage": _key_column_usage,
     "referential_constraints": _referential_constraints,
     "check_constraints": _check_constraints, "views": _views, "engines": _engines,
-    **dict.fromkeys(("triggers", "routines", "parameters", "events"), _none),
+    "character_sets": _character_sets, "collations": _collations, "collation_character_set_applicability": _collations,
+    "user_privileges": _user_privileges, "partitions": _partitions,
+    **dict.fromkeys(("triggers", "routines", "parameters", "events", "plugins", "schema_privileges", "table_privileges",
+                     "column_privileges"), _none),
 }

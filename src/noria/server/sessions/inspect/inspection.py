@@ -33,6 +33,8 @@ from noria.sql.statements.show_conditions import holding
 from noria.sql.text.databases import Databases, plain_namespace
 
 ENGINE = "NORIA"
+CHARACTER_SETS = (("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4),)
+COLLATIONS = (("utf8mb4_0900_ai_ci", "utf8mb4", 255, "Yes", "Yes", 0), ("utf8mb4_bin", "utf8mb4", 46, "", "Yes", 1))
 
 
 class SessionFacts(Protocol):
@@ -367,14 +369,10 @@ _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "schemas": _databases,
     "table status": _table_status,
     "engines": _fixed(["Engine", "Support", "Comment", "Transactions", "XA", "Savepoints"],
-                      (ENGINE, "DEFAULT", "Base tables on RocksDB, views kept fresh", "NO", "NO", "NO")),
-    "character set": _fixed(["Charset", "Description", "Default collation", "Maxlen"],
-                            ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4)),
-    "charset": _fixed(["Charset", "Description", "Default collation", "Maxlen"],
-                      ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4)),
-    "collation": _fixed(["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"],
-                        ("utf8mb4_0900_ai_ci", "utf8mb4", 255, "Yes", "Yes", 0),
-                        ("utf8mb4_bin", "utf8mb4", 46, "", "Yes", 1)),
+                      (ENGINE, "DEFAULT", "Base tables on RocksDB, views kept fresh", "YES", "NO", "YES")),
+    **dict.fromkeys(("character set", "charset"), _fixed(["Charset", "Description", "Default collation", "Maxlen"],
+                                                         *CHARACTER_SETS)),
+    "collation": _fixed(["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"], *COLLATIONS),
     "plugins": _empty("Name", "Status", "Type", "Library", "License"),
     "triggers": _empty("Trigger", "Event", "Table", "Statement", "Timing", "Created"),
     "procedure status": _empty("Db", "Name", "Type", "Definer"),
