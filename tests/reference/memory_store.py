@@ -14,6 +14,7 @@ from noria.core.types import TableDef
 from noria.dataflow.graph.protocols import TooManyRows
 from noria.dataflow.transactions.locks import LockTable
 from noria.state.rows.table import Table
+from noria.storage.transactions.history import History
 
 
 class IndexBuild:
@@ -83,7 +84,7 @@ class NoTransactions:
     """A `Staging` in which nobody has a transaction."""
 
     def __init__(self) -> None:
-        self.locks = LockTable()
+        self.locks, self.history = LockTable(), History()
 
     def __len__(self) -> int:
         return 0

@@ -175,7 +175,8 @@ Answer = Outcome | Sequence[Outcome]
 class PreparedHandle:
     """A prepared statement.  handle: private to the session; a front only passes it back.
 
-    number: identifies a statement whose replies may be kept, since the values alone determine its answer; else None.
+    number: identifies a statement whose replies may be kept, since it looks up one key, which the values alone
+    determine; else None.
     """
 
     handle: Any

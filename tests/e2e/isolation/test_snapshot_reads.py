@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,104 @@ def test_a_snapshot_of_a_table_that_is_written_all_the_time_fills_the_view(tmp_p
             return here
 
         until(is_local)
+    finally:
+        server.close()
+
+
+Rows = dict[int, tuple[Any, ...]]
+COLUMNS = "id, k, c, d, f"
+POINT = f"SELECT {COLUMNS} FROM t WHERE id = ?"
+OF_ROWS: dict[str, Callable[[list[tuple[Any, ...]]], list[tuple[Any, ...]]]] = {
+    f"SELECT {COLUMNS} FROM t WHERE id BETWEEN ? AND ?": lambda rows: rows,
+    "SELECT c, k FROM t WHERE id BETWEEN ? AND ? ORDER BY k, id": lambda rows: [
+        (c, k) for _, k, c, _, _ in sorted(rows, key=lambda r: (r[1] is not None, r[1] or 0, r[0]))],
+    "SELECT SUM(k), COUNT(*), COUNT(c), MIN(k), MAX(k), SUM(d) FROM t WHERE id BETWEEN ? AND ?": lambda rows: [
+        (_total(rows, 1), len(rows), sum(r[2] is not None for r in rows), _least(rows, 1, min), _least(rows, 1, max),
+         _total(rows, 3))],
+    "SELECT DISTINCT c FROM t WHERE id BETWEEN ? AND ? ORDER BY c": lambda rows: [
+        (c,) for c in sorted({r[2] for r in rows}, key=lambda c: (c is not None, c))],
+}
+
+
+def _total(rows: list[tuple[Any, ...]], at: int) -> Any:
+    values = [r[at] for r in rows if r[at] is not None]
+    return sum(values) if values else None
+
+
+def _least(rows: list[tuple[Any, ...]], at: int, of: Callable[..., Any]) -> Any:
+    return of((r[at] for r in rows if r[at] is not None), default=None)
+
+
+def _changes(chance: random.Random, now: Rows, write: Callable[[str], Any]) -> None:
+    """Change some rows at random, here and in the table."""
+    key = chance.randrange(40)
+    if chance.random() < 0.3:
+        low = chance.randrange(40)
+        write(f"UPDATE t SET k = k + 1 WHERE id BETWEEN {low} AND {low + 3}")
+        now.update({n: (n, None if r[1] is None else r[1] + 1, *r[2:]) for n, r in now.items() if low <= n <= low + 3})
+    elif key not in now:
+        k, c = chance.choice([None, 1, 2, 3]), chance.choice([None, "x", "y", "zz"])
+        d, f = chance.choice([None, Decimal("1.50"), Decimal("-2.25")]), chance.choice([None, 0.5])
+        write(f"INSERT INTO t ({COLUMNS}) VALUES ({key}, " + ", ".join(
+            "NULL" if v is None else repr(str(v)) for v in (k, c, d, f)) + ")")
+        now[key] = (key, k, c, d, f)
+    elif chance.random() < 0.4:
+        write(f"DELETE FROM t WHERE id = {key}")
+        del now[key]
+    elif key + 40 not in now and chance.random() < 0.3:
+        write(f"UPDATE t SET id = {key + 40} WHERE id = {key}")
+        now[key + 40] = (key + 40, *now.pop(key)[1:])
+    else:
+        write(f"UPDATE t SET c = 'new' WHERE id = {key}")
+        now[key] = (*now[key][:2], "new", *now[key][3:])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_keys_that_were_changed_since_a_snapshot_need_no_worker(tmp_path: Path, seed: int) -> None:
+    """Their rows before the change came with the answers of the commits."""
+    chance, server = random.Random(seed), LocalServer(tmp_path / "data", workers=1)
+    try:
+        readers, writer = [server.connector() for _ in range(3)], server.connect()
+        cursors = [{text: r.cursor(prepared=True) for text in (POINT, *OF_ROWS)} for r in readers]
+
+        def ask(n: int, text: str, *values: int) -> list[tuple[Any, ...]]:
+            cursors[n][text].execute(text, values)
+            return list(cursors[n][text].fetchall())
+
+        run(writer, "CREATE TABLE t (id INT PRIMARY KEY, k INT, c VARCHAR(20), d DECIMAL(8, 2), f DOUBLE)")
+        now: Rows = {}
+        for _ in range(60):
+            _changes(chance, now, lambda text: run(writer, text))
+        for n in range(90):
+            ask(0, POINT, n)
+            for text in OF_ROWS:
+                ask(0, text, n, n)
+        seen: list[Rows | None] = [None] * len(readers)
+        asked, before = 0, server.one_shots()
+        for _ in range(300):
+            n = chance.randrange(len(readers))
+            snapshot = seen[n]
+            if chance.random() < 0.4:
+                run(writer, "BEGIN")
+                for _ in range(chance.randrange(4)):
+                    _changes(chance, now, lambda text: run(writer, text))
+                run(writer, "COMMIT")
+            elif snapshot is None:
+                readers[n].start_transaction()
+                ask(n, POINT, 1)
+                seen[n] = dict(now)
+            elif chance.random() < 0.15:
+                readers[n].commit()
+                seen[n] = None
+            else:
+                low, asked = chance.randrange(85), asked + 2
+                high = min(low + chance.choice([0, 1, 5, 80]), 89)
+                assert ask(n, POINT, low) == [r for r in [snapshot.get(low)] if r is not None]
+                text, expected = chance.choice([*OF_ROWS.items()])
+                rows = [snapshot[key] for key in sorted(snapshot) if low <= key <= high]
+                assert ask(n, text, low, high) == expected(rows), (seed, text, low, high)
+        assert asked > 160 and server.one_shots() - before < asked / 8
+        server.validate()
     finally:
         server.close()
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from noria.core.errors import SqlError
+from noria.core.expressions.expr import Col
 from noria.core.order import sort_rows
-from noria.core.types import BIGINT, TEXT, TEXT_BIN, Column, Field, TableDef
-from noria.plan.mir import Base
+from noria.core.types import BIGINT, DOUBLE, TEXT, TEXT_BIN, Column, Field, TableDef, decimal
+from noria.core.values import array_of
+from noria.plan.after import LookedUpRows
+from noria.plan.mir import Agg, Aggregate, Base, Mir, Project
 from noria.plan.view import ViewDef
+from noria.server.answering.after_values import FEW_ROWS, rows_of_few
 from noria.server.answering.replies import ReplyCache
-from noria.server.answering.result_finish import ResultFinish
+from noria.server.answering.result_finish import ResultFinish, after_rows
 
 TABLE = TableDef("t", (Column("a", BIGINT), Column("b", TEXT), Column("c", BIGINT)), table_id=1)
 
@@ -48,6 +58,67 @@ def test_the_row_of_an_empty_aggregate_and_hidden_columns() -> None:
     assert shaped([], view()) == []
     assert shaped([(1, "x", 9)], view(visible=1)) == [(1,)]
     assert shaped([(1, "x", 9)], view(limit=0)) == []
+
+
+FOUND = (Field("a", BIGINT), Field("s", TEXT), Field("d", decimal(18, 2)), Field("b", TEXT_BIN), Field("k", BIGINT))
+AGGREGATES = (("count_star", None, BIGINT), ("count", 1, BIGINT), ("sum", 0, decimal(18, 0)), ("min", 0, BIGINT),
+              ("max", 4, BIGINT), ("sum", 2, decimal(18, 2)), ("count", 2, BIGINT))
+
+
+def found_rows(chance: random.Random, rows: int) -> pa.Table:
+    values: list[tuple[Any, ...]] = [
+        (None, 0, 1, -1, 2**40), (None, "", "a", "A", "á", "b", "B ", "ß", "ss"),
+        (None, Decimal("0.10"), Decimal("-7.00")), (None, "a", "A", "\u20ac"), tuple(range(9))]
+    arrays = [array_of([chance.choice(some) for _ in range(rows)], f.type)
+              for f, some in zip(FOUND, values, strict=True)]
+    return pa.table([*arrays, pa.array([0] * rows, pa.int64())], names=[*"asdbk", "__key"])
+
+
+def copied(plan: Mir, chance: random.Random) -> Mir:
+    """The plan below a projection that copies some columns."""
+    chosen = [chance.randrange(plan.width) for _ in range(chance.randint(1, 3))]
+    columns = tuple(Col(plan.fields[c].type, plan.fields[c].nullable, c) for c in chosen)
+    return Project(plan, columns, tuple(f"c{i}" for i in range(len(columns))))
+
+
+def test_few_rows_are_grouped_as_kernels_group_them() -> None:
+    chance = random.Random(5)
+    found = LookedUpRows(FOUND)
+    for case in range(300):
+        rows = found_rows(chance, chance.choice((0, 1, 2, 30)))
+        if chance.random() < 0.6:
+            below = copied(found, chance) if chance.random() < 0.5 else found
+            columns = [c for c, f in enumerate(below.fields) if f.type.kind is not FOUND[2].type.kind]
+            if not columns:
+                continue
+            plan: Mir = Aggregate(below, tuple(chance.sample(columns, chance.randint(1, len(columns)))), (), ())
+        else:
+            some = chance.sample(AGGREGATES, 3)
+            plan = Aggregate(found, (), tuple(Agg(f, c, t) for f, c, t in some), tuple("xyz"))
+        plan = copied(plan, chance) if chance.random() < 0.5 else plan
+        few = rows_of_few(plan, rows)
+        assert few is not None, plan
+        assert sorted(map(repr, few)) == sorted(map(repr, after_rows(plan, rows))), (case, plan, rows.to_pylist())
+
+
+def test_kernels_group_what_python_values_cannot() -> None:
+    rows = found_rows(random.Random(1), 3)
+    doubles = LookedUpRows((Field("f", DOUBLE),))
+    assert rows_of_few(Aggregate(doubles, (0,), (), ()), pa.table({"f": [0.0], "__key": [0]})) is None
+    both = Aggregate(LookedUpRows(FOUND), (0,), (Agg("count_star", None, BIGINT),), ("n",))
+    assert rows_of_few(both, rows) is None
+    assert rows_of_few(LookedUpRows(FOUND), rows) is None
+    groups = Aggregate(LookedUpRows(FOUND), (0,), (), ())
+    assert rows_of_few(groups, found_rows(random.Random(1), FEW_ROWS + 1)) is None
+
+
+def test_a_sum_beyond_its_type_is_an_error_for_few_rows_too() -> None:
+    total = Aggregate(LookedUpRows((Field("a", BIGINT),)), (), (Agg("sum", 0, decimal(18, 0)),), ("t",))
+    rows = pa.table({"a": [2**62, 2**62], "__key": [0, 0]})
+    assert rows_of_few(total, rows) is None
+    with pytest.raises(SqlError) as refused:
+        ResultFinish(total.fields, 1, after=total).rows_of(rows)
+    assert refused.value.code == 1690
 
 
 class Entry:

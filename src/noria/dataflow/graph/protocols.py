@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -105,7 +105,13 @@ class KeyedScan(Protocol):
 
 
 class Snapshots(Protocol):
-    """The open snapshots, by transaction."""
+    """The open snapshots, by transaction. `position`: grows by one with each commit while any is open, and with each
+    bulk load or definition."""
+
+    position: int
+
+    def has_others(self, transactions: Collection[str]) -> bool:
+        """Whether a snapshot is open that is not of these transactions."""
 
     def open(self, transaction: str) -> None:
         """Open a snapshot of this moment, unless the transaction has one."""

@@ -392,14 +392,27 @@ SessionWrites = Mapping[int, tuple[int, Recipients]]  # by writing worker: the n
 
 
 @dataclass(frozen=True)
+class PriorRows:
+    """The rows as they were before a commit, for the open snapshots. `tick`: of the commit. `position`: one more than
+    that of the previous commit. `tables`: by name, each changed key and its row before, None if there was none. The
+    value of a table is None if its rows are not sent."""
+
+    tick: int
+    position: int
+    tables: Mapping[str, tuple[tuple[int, tuple[Any, ...] | None], ...] | None]
+
+
+@dataclass(frozen=True)
 class Wrote:
     """Answer to Write, Prepare and Decide. `recipients`: the workers to which the tick of the write sent messages.
-    `session_writes`: set by the front end's link to several workers, for the session that wrote."""
+    `session_writes`: set by the front end's link to several workers, for the session that wrote. `prior`: of the only
+    worker, while a snapshot is open."""
 
     seq: int
     results: tuple[WriteResult, ...]
     recipients: Recipients = ()
     session_writes: SessionWrites = field(default_factory=dict)
+    prior: PriorRows | None = None
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ class EndWait:
 class OpenSnapshot:
     """Open a snapshot of this moment for the transaction, unless it has one.
 
-    `marks`: mark the moment, too, as `MarkReads` does; None: do not.
+    `marks`: mark the moment, too, as `MarkReads` does; None: do not. Answer: the number of the last tick, and
+    `Snapshots.position`.
     """
 
     request: int

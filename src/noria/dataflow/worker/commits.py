@@ -6,15 +6,16 @@ ends. `Commits.write` handles a write, a prepare and a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from noria.core.batch import Batch
 from noria.core.errors import SqlError, unknown_table, view_changed
-from noria.core.statements import Load, Staged, Statement, WriteResult
-from noria.core.values import to_arrow
+from noria.core.statements import Delete, Insert, Load, Staged, Statement, Update, WriteResult
+from noria.core.types import Kind, TableDef
+from noria.core.values import decode, to_arrow
 from noria.dataflow.engine.engine import Engine
 from noria.dataflow.graph.protocols import BaseStore
 from noria.dataflow.messages.packets import (
@@ -26,12 +27,24 @@ from noria.dataflow.messages.packets import (
     Ingest,
     PredictEffect,
     Prepare,
+    PriorRows,
     ReadPage,
     Unique,
     UniqueEntries,
     Write,
     Wrote,
 )
+
+_BY_ROW = (Insert, Update, Delete, Staged)  # statements of which each changed row is in the delta
+MOST_PRIOR_ROWS, MOST_PRIOR_CHARACTERS = 500, 65_536  # of one table and commit that are sent for the snapshots
+PriorRow = tuple[int, tuple[Any, ...] | None]
+
+
+def has_prior_rows(table: TableDef) -> bool:
+    """Whether the rows before a commit are sent: the primary key is an integer, and values are numbers and texts."""
+    return len(table.primary_key) == 1 and table.columns[table.primary_key[0]].type.kind is Kind.INT and all(
+        c.type.kind in (Kind.INT, Kind.DECIMAL, Kind.DOUBLE) or (c.type.kind is Kind.TEXT and not c.type.is_bytes)
+        for c in table.columns)
 
 
 class TickFailed(Exception):
@@ -47,11 +60,12 @@ class SlicedTask(Protocol):
 
 class Commits:
     """Handles all packets that change or check base tables. `slices`: tasks that read tables in slices. `ended`:
-    called with each transaction that is committed."""
+    called with each transaction that is committed. `alone`: there is no other worker."""
 
     def __init__(self, engine: Engine, store: BaseStore, slices: Iterable[SlicedTask],
-                 ended: Callable[[str], None] = lambda transaction: None):
+                 ended: Callable[[str], None] = lambda transaction: None, alone: bool = False):
         self._engine, self._store, self._slices, self._ended = engine, store, tuple(slices), ended
+        self._alone = alone
 
     def write(self, body: Write | Prepare | Decide, e: Envelope) -> Wrote:
         limits, self._engine.limits = self._engine.limits, None
@@ -75,13 +89,40 @@ class Commits:
             self._engine.tick(deltas)
         except Exception as bug:  # committed, and states may differ from the tables
             raise TickFailed(f"the tick of write {e.epoch}.{e.seq} failed: {bug!r}") from bug
+        prior = self._prior(body.statements, deltas) if self._alone and type(body) is Write else None
         if isinstance(body, Decide):
             self._ended(body.group)  # the group had locked the rows that it wrote
         elif isinstance(body, Write):
             for statement, result in zip(body.statements, results, strict=True):
                 if type(statement) is Staged and result.error is None:
                     self._ended(statement.transaction)
-        return Wrote(e.seq, tuple(results))
+        return Wrote(e.seq, tuple(results), prior=prior)
+
+    def _prior(self, statements: Sequence[Statement], deltas: Mapping[str, Batch]) -> PriorRows | None:
+        """The rows before a commit, if a snapshot of another transaction needs them."""
+        if any(type(s) not in _BY_ROW for s in statements):
+            return None
+        history = self._store.transactions.history
+        if not history.has_others([s.transaction for s in statements if type(s) is Staged]):
+            return None
+        return PriorRows(self._engine.tick_number, history.position, self._prior_rows(deltas))
+
+    def _prior_rows(self, deltas: Mapping[str, Batch]) -> dict[str, tuple[PriorRow, ...] | None]:
+        """The rows before a commit, by table and key; None for a table of which they are not sent."""
+        tables, symbols = self._store.tables(), self._engine.symbols
+        found: dict[str, tuple[PriorRow, ...] | None] = {}
+        for name, delta in deltas.items():
+            table = tables.get(name)
+            if table is None or not has_prior_rows(table) or len(delta) > MOST_PRIOR_ROWS:
+                found[name] = None
+                continue
+            types, (key,) = [c.type for c in table.columns], table.primary_key
+            before: dict[int, tuple[Any, ...] | None] = dict.fromkeys(delta.columns[key].tolist())
+            for row in delta.columns[:, delta.weights < 0].T.tolist():
+                before[row[key]] = tuple(decode(code, type, symbols) for code, type in zip(row, types, strict=True))
+            characters = sum(len(v) for row in before.values() if row is not None for v in row if type(v) is str)
+            found[name] = tuple(before.items()) if characters <= MOST_PRIOR_CHARACTERS else None
+        return found
 
     def predict_effect(self, workers: int, body: PredictEffect) -> Done:
         self._refuse_altered(body.statement, body.unique)

@@ -167,7 +167,7 @@ class Transactions:
         if body.marks is not None:
             self._staging.mark_reads(body.transaction, body.marks)
         self._staging.history.open(body.transaction)
-        return Done(body.request, self._engine.tick_number)
+        return Done(body.request, (self._engine.tick_number, self._staging.history.position))
 
     def _mark_reads(self, body: messages.MarkReads, e: Envelope) -> Packet:
         self._staging.mark_reads(body.transaction, body.marks)

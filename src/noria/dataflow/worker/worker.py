@@ -103,7 +103,7 @@ class Worker:
                                     None if self._peers is None else self._peers.exchanges)
         self._turns = WorkTurns(self._classes(), self.environment.clock or (lambda: 0))
         commits = Commits(self.engine, store, (self.engine.builds, self.scans, self.engine.lookups),
-                          self.transactions.ended)
+                          self.transactions.ended, workers == 1)
         self._handlers: dict[type, Callable[[Any, Envelope], packets.Packet | None]] = {
             **dict.fromkeys((packets.Write, packets.Prepare, packets.Decide), partial(self._write, commits.write)),
             packets.Ingest: self._after_takeover(commits.ingest),

@@ -53,6 +53,7 @@ from noria.runtime.link.commit_order import CommitOrder, Scope
 from noria.runtime.link.link import LinkState, LinkStats, OnHello, WorkerLink
 from noria.runtime.link.one_worker_link import Losses
 from noria.runtime.link.pauses import Pauses, TableWrites
+from noria.runtime.link.recent_changes import RecentChanges
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.answers import AT_LEADER, combined_replies
@@ -68,7 +69,7 @@ class ClusterLink:
 
     def __init__(self, links: Sequence[SomeLink], epoch: int, *, on_hello: OnHello | None = None):
         self.links, self.workers, self.on_hello = links, len(links), on_hello
-        self._counters = LinkStats()
+        self._counters, self.recent = LinkStats(), RecentChanges()
         self._program = program = ProgramState(self.workers)
         self.routes = program.routes
         self.commit_order = order = CommitOrder()

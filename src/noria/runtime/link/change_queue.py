@@ -43,8 +43,10 @@ from noria.dataflow.messages.packets import (
     Write,
     Wrote,
 )
+from noria.dataflow.messages.transaction_packets import OpenSnapshot
 from noria.runtime.link.locked_writes import met_lock
 from noria.runtime.link.poison_requests import PoisonRequests, poisoned_error
+from noria.runtime.link.recent_changes import RecentChanges
 from noria.runtime.link.written import tables_of_change
 
 _MOST_PASSED = 1_000  # changes searched for one that may pass them
@@ -371,6 +373,7 @@ class PendingReplies:
     changes: ChangeQueue = field(default_factory=ChangeQueue)
     blame: PoisonRequests = field(default_factory=PoisonRequests)
     questions: dict[int, PendingQuestion] = field(default_factory=dict)
+    recent: RecentChanges = field(default_factory=RecentChanges)
     _last_request: int = FIRST_REQUEST
     _recovery: asyncio.Future[Any] | None = None
 
@@ -395,14 +398,18 @@ class PendingReplies:
     def deliver(self, body: Packet) -> bool:
         """Pass a reply to its caller. False if nobody waits for it."""
         if isinstance(body, Wrote):
+            self.recent.note(body.prior)
             return self.changes.answered(body.seq, body)
         if isinstance(body, Rows | Done) and body.request > FIRST_REQUEST:
             question = self.questions.get(body.request)
             if question is None:
                 return False
             self.blame.answered(question.body)
+            if isinstance(question.body, OpenSnapshot) and isinstance(body, Done) and body.error is None:
+                self.recent.opened(*body.value)
             _set_result(question.future, body)
             return True
+        self.recent.clear()
         if isinstance(body, Migrated) and body.seq == 0:
             if self._recovery is not None:
                 _set_result(self._recovery, body)
@@ -425,6 +432,7 @@ class PendingReplies:
 
     def worker_died(self, why: str, at: int | None) -> None:
         """Blame the request that the worker executed."""
+        self.recent.clear()
         self.changes.worker_died(why, at, self.blame)
         question = None if at is None else self.questions.get(at)
         if question is not None and (deaths := self.blame.note(question.body)) >= POISON_DEATHS:

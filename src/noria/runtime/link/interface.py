@@ -13,6 +13,7 @@ from noria.dataflow.messages.packets import Hello, Packet, SessionWrites
 from noria.runtime.link.change_queue import Change
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.one_worker_link import ExclusiveWriter, LinkState, Losses, StagingWorker
+from noria.runtime.link.recent_changes import RecentChanges
 from noria.runtime.link.result_memory import MemoryLease
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.key_routing import KeyRoutes
@@ -39,6 +40,7 @@ class Link(Protocol):
 
     workers: int
     routes: KeyRoutes
+    recent: RecentChanges  # of the only worker; empty with several
     on_hello: OnHello | None
 
     @property

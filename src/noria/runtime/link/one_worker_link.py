@@ -104,7 +104,7 @@ class WorkerQueue:
     """
 
     def __init__(self, owner: QueueOwner, book: PendingReplies, name: str):
-        self._owner, self._book = owner, book
+        self._owner, self._book, self.recent = owner, book, book.recent
         self._pauses = Pauses(owner.begin)
         self._locked = LockedWrites(owner.ask, owner.submit, name)
         book.changes.on_blocked = self._locked.begin
@@ -263,7 +263,7 @@ class OneWorkerLink:
     workers = 1
 
     def __init__(self, queue: WorkerQueue, only: OnlyWorker):
-        self._queue, self.written = queue, WrittenTables()
+        self._queue, self.written, self.recent = queue, WrittenTables(), queue.recent
         self.unanswered, self.unwritten, self.on_answer = queue.unanswered, queue.unwritten, queue.on_answer
         self.replay, self.first, self.send_program_changes = queue.replay, queue.first, queue.send_program_changes
         self.answer_migrations, self.withdraw = queue.answer_migrations, queue.withdraw

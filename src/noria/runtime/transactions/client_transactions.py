@@ -363,7 +363,7 @@ class ClientTransactions:
         reply: Done = await worker.ask(body)
         if reply.error is not None:
             raise reply.error
-        ticks.append(reply.value)
+        ticks.append(reply.value[0])
 
     async def mark_reads(self, transaction: OpenTransaction) -> int:
         """Mark this moment at all workers, before a SERIALIZABLE transaction reads the last commits. Returns the

@@ -11,6 +11,7 @@ from noria.core.errors import SqlError
 from noria.core.statements import Staged, StagedPart, Statement
 from noria.runtime.link.commit_order import Scope
 from noria.runtime.link.one_worker_link import StagingWorker
+from noria.runtime.link.recent_changes import RecentChanges
 from noria.runtime.link.written import WrittenTables
 from noria.runtime.routing.write_routing import RoutedWrite
 from noria.runtime.transactions.transaction_reads import TransactionReads
@@ -20,6 +21,7 @@ class Workers(Protocol):
     """All workers, as transactions use them."""
 
     written: WrittenTables
+    recent: RecentChanges  # of the only worker; empty with several
 
     @property
     def staging_workers(self) -> Sequence[StagingWorker]:

@@ -28,6 +28,7 @@ from noria.plan.lookups import Parameter
 from noria.plan.mir import Base, Filter, Join, Mir, Project, UnionAll
 from noria.plan.view import ViewDef
 from noria.runtime.link.result_memory import MemoryLease
+from noria.server.answering.after_values import rows_of_few
 from noria.server.outcomes import ResultSet
 from noria.server.rows import LargeRows, is_large, off_loop, python_rows
 from noria.sql import commands as sql
@@ -72,7 +73,8 @@ class ResultFinish:
         """
         predicate = None if self.after is None else filter_of(self.after)
         if self.after is not None and predicate is None:
-            return self.apply(after_rows(self.after, found))
+            few = rows_of_few(self.after, found)
+            return self.apply(after_rows(self.after, found) if few is None else few)
         if self.after is not None and predicate is not None:
             found = found.filter(after_mask(predicate, found, self.after.fields)).select(range(len(self.fields)))
         else:

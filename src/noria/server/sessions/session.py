@@ -210,7 +210,7 @@ class Session:
         compiled = self._compiled(text, self.namespace)
         prepared = compiled.prepared
         return PreparedHandle(compiled, prepared.parameters, prepared.fields,
-                              compiled.number if compiled.direct else None)
+                              compiled.number if compiled.direct and compiled.one_key else None)
 
     def sending(self) -> AbstractContextManager[Stopped]:
         return self.running.sending()

@@ -175,6 +175,8 @@ async def _bound(session: SessionContext, command: sql.Select, compiled: CachedS
     """Answer a SELECT.  compiled, values: of a text that is known; then its view need not be looked for."""
     for _ in range(VIEW_BINDS):
         try:
+            if compiled is not None and (first := await session.transaction.select_first(compiled, values)) is not None:
+                return first
             found = await session.transaction.select(command)
         finally:
             session.set_status()

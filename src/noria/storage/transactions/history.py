@@ -10,7 +10,7 @@ commits are forgotten, and a snapshot that needs them is refused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,10 @@ class History:
 
     def has(self, transaction: str) -> bool:
         return transaction in self._snapshots
+
+    def has_others(self, transactions: Collection[str]) -> bool:
+        """True if a snapshot is open that is not of these transactions."""
+        return len(self._snapshots) > sum(t in self._snapshots for t in transactions)
 
     def close(self, transaction: str) -> None:
         """Close the transaction's snapshot, and forget the commits that no snapshot needs."""

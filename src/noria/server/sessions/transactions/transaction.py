@@ -9,7 +9,7 @@ session is then outside it.  A SELECT of a transaction never shows rows of its s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -309,6 +309,17 @@ class SessionTransaction:
         if self._parts is None or self._parts.reads is not None or not self.reads_snapshot or compiled.view is None:
             return None
         return self._service.tick_of(self._parts, compiled.view)
+
+    async def select_first(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
+        """Open the snapshot if no SELECT has read it yet, and answer one from shared memory.  None: use `select`."""
+        if self.unchecked or not self.reads_snapshot or (self._parts is not None and self._parts.snapshot is not None):
+            return None
+        try:
+            await self._service.coordinator.open_snapshot(self._its_parts())
+        except SqlError as e:
+            raise self.abandon_on_deadlock(e) from None
+        tick = self.tick_of(compiled)
+        return None if tick is None else self._service.select_as_of(compiled, values, tick)
 
     def is_outdated(self, command: sql.Select) -> bool:
         """True if the tables were written since the snapshot, so that an answer of views or Spark may be too new."""

@@ -37,6 +37,7 @@ from noria.plan.lookups import Range
 from noria.plan.mir import Base, Filter, Project, tables_of
 from noria.plan.optimizer import optimize
 from noria.plan.read_errors import is_evaluation_error
+from noria.plan.reuse.lookups.through import ReadThrough
 from noria.plan.rows_read import rows_of_lookup, rows_read
 from noria.plan.view import ViewDef
 from noria.runtime.link.change_queue import WorkerUnavailable
@@ -51,6 +52,7 @@ from noria.server.answering.result_finish import ResultFinish, no_rows
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import ResultSet
 from noria.server.rows import off_loop
+from noria.server.sessions.transactions.prior_rows import ViewOfRows, patched, view_of_rows
 from noria.server.sessions.transactions.selected_parts import parts_of
 from noria.sql import commands as sql
 
@@ -69,7 +71,7 @@ class TransactionService:
 
     def __init__(self, executor: Executor):
         self.coordinator, self.locks = ClientTransactions(executor.staging, "t"), executor.locks
-        self._executor, self._reads = executor, executor.reads
+        self._executor, self._reads, self._recent = executor, executor.reads, executor.staging.recent
         self.foreign_keys = executor.program.foreign_keys.checks(self.coordinator)
         self._filling: dict[str, asyncio.Task[None]] = {}  # by view
         self._sparse: BoundedCache[bool] = BoundedCache()  # ranges of views that stay incomplete in shared memory
@@ -221,8 +223,9 @@ class TransactionService:
         reader = self._executor.reader_of(compiled, view)
         if reader is None or self._executor.program.first_states.is_unfilled(reader):
             return None
+        rows = self._noted(reader, compiled.through, tick)
         if not compiled.one_key:
-            return self._range_as_of(compiled, values, reader, tick)
+            return self._range_as_of(compiled, values, reader, tick, rows)
         shape, key_values = compiled.bind_lookup(values)
         try:
             key = key_of(key_values, view.key_fields)
@@ -231,10 +234,13 @@ class TransactionService:
             through = compiled.through
             if through is not None and not through.same_key:
                 (key,), through = through.of([key])
+            if rows is not None and (prior := self._recent.before(rows.table.name, key[0], tick)) is not None:
+                before = [] if prior[0] is None else [rows.shown(prior[0], reader.visible, through)]
+                return ResultSet(shape.shown, shape.apply(before))
             found = self._reads.local(reader, key, True, through)
         except SqlError:  # of the last commits; the snapshot may have other rows
             return None
-        if found is None or found.version is None or found.version.tick > tick:
+        if found is None or found.version is None or found.version.tick > (tick if rows is None else self._recent.last):
             return None
         self._executor.selects += 1
         return ResultSet(shape.shown, shape.apply(found.rows), (), found.version)
@@ -277,17 +283,28 @@ class TransactionService:
     def _is_dense(self, reader: ViewDef, low: int, high: int) -> bool:
         return self._reads.local_range(reader, low, high, counts=False) is not None
 
-    def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int
-                     ) -> ResultSet | None:
+    def _noted(self, reader: ViewDef, through: ReadThrough | None, tick: int) -> ViewOfRows | None:
+        """The view's derivation from rows of its table, if all changes of these rows since a snapshot are noted."""
+        rows = None if through is not None and (through.checks or through.bound) else view_of_rows(reader)
+        return rows if rows is not None and self._recent.reaches(tick, rows.table.name) else None
+
+    def _range_as_of(self, compiled: CachedStatement, values: Sequence[Any], reader: ViewDef, tick: int,
+                     noted: ViewOfRows | None) -> ResultSet | None:
         select = compiled.select(values)
         view, first = select.view, select.lookups[0] if select.lookups else None
         if view is None or not isinstance(first, Range):
             return None
         shape, key_range = ResultFinish.of(view, select.columns), range_of(first, reader.key_fields[0])
+        if key_range is None:
+            return None
+        through, as_of = compiled.through, tick if noted is None else self._recent.last
         try:
-            rows = None if key_range is None else self._reads.local_range(reader, *key_range, compiled.through, tick)
+            rows = self._reads.local_range(reader, *key_range, through, as_of)
             if rows is None:
                 return None
+            if noted is not None:
+                prior = self._recent.between(noted.table.name, *key_range, tick)
+                rows = patched(rows, key_range[0], prior, noted, through)
             result = ResultSet(shape.shown, shape.rows_of(rows))
         except SqlError:  # perhaps of a row that the SELECT drops
             return None
