@@ -141,9 +141,10 @@ def test_what_phpmyadmin_asks(db: Database) -> None:
     ask = "SELECT {} FROM information_schema.{}"
     assert rows(db, ask.format("character_set_name, description", "character_sets")) == [("utf8mb4", "UTF-8 Unicode")]
     of_utf8 = " WHERE character_set_name = 'utf8mb4' ORDER BY id"
-    assert rows(db, ask.format("collation_name, id", "collations") + of_utf8) == [("utf8mb4_bin", 46), ("utf8mb4_0900_ai_ci", 255)]
+    assert rows(db, ask.format("collation_name, id", "collations") + of_utf8) == [
+        ("utf8mb4_bin", 46), ("utf8mb4_0900_ai_ci", 255)]
     assert rows(db, ask.format("COUNT(*)", "collation_character_set_applicability")) == [(2,)]
-    mine = rows(db, "SELECT grantee, privilege_type FROM information_schema.user_privileges WHERE is_grantable = 'YES'")
+    mine = rows(db, ask.format("grantee, privilege_type", "user_privileges") + " WHERE is_grantable = 'YES'")
     assert ("'root'@'%'", "CREATE VIEW") in mine and not [p for _, p in mine if p in ("SUPER", "CREATE USER")]
     of_here = " WHERE table_schema = DATABASE() ORDER BY 1"
     assert rows(db, ask.format("table_name, partition_name", "partitions") + of_here) == [("tag", None), ("thing", None)]
