@@ -475,6 +475,7 @@ def put_meta(path: Path, key: bytes, value: bytes) -> None:
 ])
 def test_meta_data_that_cannot_be(rig: Rig, key: bytes, value: bytes, message: str) -> None:
     rig.create(USERS)
+    rig.write(users((1, "a", 1, 1)))
     rig.store.close()
     put_meta(rig.path, key, value)
     for _ in range(2):  # a refused opening leaves no lock behind

@@ -30,7 +30,7 @@ from noria.core.types import (
     TableDef,
 )
 
-FORMAT = 5  # 5: databases, CHECKs, FOREIGN KEYs and generated columns, which an older version would not keep
+FORMAT = 6  # 6: small tables share a column family, where an older version would not find their rows
 FIRST_WITHOUT_PICKLE = 4  # before it, prepared groups were pickles
 
 

@@ -26,8 +26,9 @@ from noria.storage.format.catalog import CommittedWrite, family_of, table_from_j
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.disk import sync
-from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.engine import META
 from noria.storage.rocks.errors import StoreError, refuse_newer
+from noria.storage.rocks.options import table_options
 from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables import meta
 from noria.storage.tables.shards import note_workers, shards_of

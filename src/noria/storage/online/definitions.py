@@ -55,7 +55,7 @@ class TableDefinitions:
         made = StoredTable(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
-            self._engine.create_family(family, ballast=table.is_passing)
+            self._engine.create_family(family, table.is_passing, rows=0)
         self._tables.by_name[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
@@ -115,6 +115,7 @@ class TableDefinitions:
                 meta.put_counters(self._engine, batch, table.definition, table.counters)  # the change may set them
             for table in self._tables.dropped:
                 meta.forget_table(self._engine, batch, table)
+                self._engine.put_dropped(batch, _families_of(table))
             gone = {t.name for t in self._tables.dropped} - self._tables.by_name.keys()
             forgotten.extend(self._groups.put_dropped(self._engine, batch, gone))
             for _, index in self._tables.undeclared:
@@ -128,7 +129,7 @@ class TableDefinitions:
             del self._groups.prepared[name]
         self._engine.condemn(*(index.family for _, index in self._tables.undeclared))
         for table in self._tables.dropped:
-            self._engine.condemn(table.family, *(i.family for i in table.maintained))
+            self._engine.forget_dropped(_families_of(table))
             table.abandon()
         self._tables.dropped, self._tables.undeclared = [], []
 
@@ -161,3 +162,7 @@ class TableDefinitions:
             self._engine.commit(batch)
             into.indexes.remove(index)
             self._engine.condemn(index.family)
+
+
+def _families_of(table: StoredTable) -> list[str]:
+    return [table.family, *(i.family for i in table.maintained)]

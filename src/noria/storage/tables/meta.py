@@ -23,7 +23,14 @@ from rocksdict import WriteBatch
 from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
-from noria.storage.format.catalog import FORMAT, CommittedWrite, family_of, table_from_json, table_to_json
+from noria.storage.format.catalog import (
+    FIRST_WITHOUT_PICKLE,
+    FORMAT,
+    CommittedWrite,
+    family_of,
+    table_from_json,
+    table_to_json,
+)
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import DELTAS, META, RocksEngine
 from noria.storage.rocks.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
@@ -52,7 +59,7 @@ def check_format(engine: RocksEngine, path: str, renew: Callable[[RocksEngine, W
             raise StoreError(f"the data directory {path} holds a RocksDB database that is not Noria's: "
                              "give another --data-dir")
         batch = WriteBatch(raw_mode=True)
-        if stored is not None:
+        if stored is not None and int(stored) < FIRST_WITHOUT_PICKLE:
             renew(engine, batch)
         put(engine, batch, _FORMAT, str(FORMAT).encode())
         engine.commit(batch)
