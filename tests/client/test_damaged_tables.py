@@ -58,6 +58,7 @@ def damage(base: Path, family: str) -> None:
     from noria.storage.rocks.options import RocksMemory
 
     engine = RocksEngine(str(base), RocksMemory())
+    engine.separate(family)
     engine.flush()
     listed = engine.family(family).property_value("rocksdb.sstables")
     engine.close()

@@ -30,7 +30,7 @@ from noria.core.keys import folded_texts
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.storage.commits.prepared import damage_in
-from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, table_from_json
+from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, read_catalog
 from noria.storage.format.encoding import EncodableColumn, key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.snapshot import column_array
@@ -127,8 +127,7 @@ class StoreCheck:
     def _tables(self) -> None:
         try:
             stored = dict(self._read(META, "the catalog", "items"))
-            catalog = json.loads(stored.get(b"catalog", b'{"tables": []}'))
-            tables = [table_from_json(t) for t in catalog["tables"]]
+            _, tables, last_table_id = read_catalog(stored.get)
             indexes = [(key.decode()[len("index:"):], *json.loads(value)) for key, value in stored.items()
                        if key.startswith(b"index:")]
         except (ValueError, KeyError, TypeError) as e:
@@ -140,7 +139,7 @@ class StoreCheck:
             return
         older = int(stored.get(b"format", b"0")) < FIRST_WITHOUT_PICKLE
         self.report.findings += [f"{self.path}: {f}" for f in damage_in(stored, older)]
-        self._unnamed(int(catalog.get("last_table_id", 0)))
+        self._unnamed(last_table_id)
         for table in tables:
             own = [Index(tuple(c), unique, name, family) for family, id, c, unique, name in indexes
                    if id == table.table_id]

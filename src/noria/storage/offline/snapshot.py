@@ -5,7 +5,6 @@ Any number of processes may read one checkpoint; nothing writes to it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import MOMENTS, Column, TableDef
 from noria.core.values import DAY_MICROS, arrow_type, bytes_of, convert, from_arrow, to_arrow
-from noria.storage.format.catalog import family_of, table_from_json
+from noria.storage.format.catalog import family_of, read_catalog
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.engine import DEFAULT, META
@@ -91,8 +90,7 @@ def read_tables(path: str) -> dict[str, TableDef]:
     """The tables of a checkpoint, by name."""
     db = open_read_only(path, [META])
     try:
-        stored = db.get_column_family(META).get(b"catalog")
-        tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
+        _, tables, _ = read_catalog(db.get_column_family(META).get)
         return {t.name: t for t in tables}
     finally:
         db.close()

@@ -36,7 +36,7 @@ class TableDefinitions:
                  symbols: Symbols, recipe: tuple[str, ...], version: int, last_table_id: int, history: History):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
         self._symbols, self._recipe, self._version, self._last_table_id = symbols, recipe, version, last_table_id
-        self._history_of_rows = history
+        self._history_of_rows, self._stored = history, meta.StoredCatalog()
 
     def create_table(self, table: TableDef) -> None:
         """Create a table, durable with the next `set_recipe`.
@@ -106,13 +106,11 @@ class TableDefinitions:
         if self._commits.repeated(epoch, seq) is not None:
             return
         self._groups.refuse_undecided(self._tables)
-        version, forgotten = self._version + (note is not None), list[str]()
+        version, forgotten, stored = self._version + (note is not None), list[str](), list[meta.StoredTables]()
 
         def fill(batch: WriteBatch) -> None:
             tables = [t for t in self._tables.by_name.values() if not t.definition.is_passing]
-            meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
-            for table in tables:
-                meta.put_counters(self._engine, batch, table.definition, table.counters)  # the change may set them
+            stored.append(self._stored.put(self._engine, batch, recipe, tables, self._last_table_id))
             for table in self._tables.dropped:
                 meta.forget_table(self._engine, batch, table)
                 self._engine.put_dropped(batch, _families_of(table))
@@ -125,6 +123,7 @@ class TableDefinitions:
 
         self._commits.commit(fill, CommittedWrite(epoch, seq), True, bool(self._tables.dropped))
         self._recipe, self._version = tuple(recipe), version
+        self._stored.committed(stored[-1])
         for name in forgotten:
             del self._groups.prepared[name]
         self._engine.condemn(*(index.family for _, index in self._tables.undeclared))
