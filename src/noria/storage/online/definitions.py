@@ -86,10 +86,12 @@ class TableDefinitions:
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for table in self._tables.by_name.values():
-            building = {i.columns for i in table.unfinished}
-            for i in table.definition.indexes:
-                if table.access(i.columns) is None and i.columns not in building:
-                    yield table.name, i.columns
+            served = {i.columns for i in table.indexes}
+            missing = [i.columns for i in table.definition.indexes if i.columns not in served]
+            building = {i.columns for i in table.unfinished} if missing else ()
+            for columns in missing:
+                if table.access(columns) is None and columns not in building:
+                    yield table.name, columns
 
     def drop_table(self, name: str) -> None:
         """Drop a table, durable with the next `set_recipe`; a crash before that restores it."""
