@@ -17,7 +17,7 @@ from time import process_time
 
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch
 
-from noria.storage.rocks.engine import BLOOM_BITS, table_options
+from noria.storage.rocks.options import BLOOM_BITS, table_options
 
 LOOKUPS, CHUNK = 3_000, 20_000
 

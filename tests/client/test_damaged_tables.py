@@ -54,9 +54,11 @@ def damage(base: Path, family: str) -> None:
     """Change a byte within the largest file of a family."""
     import re
 
-    from noria.storage.rocks.engine import RocksEngine, RocksMemory
+    from noria.storage.rocks.engine import RocksEngine
+    from noria.storage.rocks.options import RocksMemory
 
     engine = RocksEngine(str(base), RocksMemory())
+    engine.separate(family)
     engine.flush()
     listed = engine.family(family).property_value("rocksdb.sstables")
     engine.close()

@@ -10,7 +10,7 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Statement, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import RocksMemory
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 from reference.table_model import Row
 

@@ -7,21 +7,23 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import META, RocksMemory
+from noria.storage.rocks.engine import META
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.rocks.sync_mark import FILE
 from noria.storage.store import RocksStore
 
 COLUMNS = (Column("id", BIGINT, False), Column("part", BIGINT), Column("body", TEXT_BIN))
 GOOD, BAD = (TableDef(name, COLUMNS, (0,), (IndexDef("part", (1,)),)) for name in ("good", "bad"))
 BAG = TableDef("bag", COLUMNS)
-SMALL = RocksMemory(write_buffer_bytes=2**18, family_buffer_bytes=2**17, reserve_bytes=0)
-ROOMY = RocksMemory(write_buffer_bytes=2**24, family_buffer_bytes=2**23, reserve_bytes=0)  # flushes when told to, only
+SMALL = RocksMemory(write_buffer_bytes=2**18, family_buffer_bytes=2**17, reserve_bytes=0, part_entries=0)
+ROOMY = replace(SMALL, write_buffer_bytes=2**24, family_buffer_bytes=2**23)  # flushes when told to, only
 ROWS, GROUPS = 100, 30
 
 

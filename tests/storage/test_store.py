@@ -42,7 +42,7 @@ from noria.core.types import (
 )
 from noria.core.values import decode, encode
 from noria.dataflow.messages.packets import ChangeOrigin
-from noria.storage.format.catalog import CommittedWrite
+from noria.storage.format.catalog import CommittedWrite, table_to_json
 from noria.storage.rocks import sync_mark
 from noria.storage.rocks.errors import StoreError, StoreFenced, StoreInUse
 from noria.storage.store import RocksStore
@@ -475,6 +475,7 @@ def put_meta(path: Path, key: bytes, value: bytes) -> None:
 ])
 def test_meta_data_that_cannot_be(rig: Rig, key: bytes, value: bytes, message: str) -> None:
     rig.create(USERS)
+    rig.write(users((1, "a", 1, 1)))
     rig.store.close()
     put_meta(rig.path, key, value)
     for _ in range(2):  # a refused opening leaves no lock behind
@@ -550,3 +551,47 @@ def test_an_interrupted_creation_is_begun_again(tmp_path: Path) -> None:
     for left in ("LOCK", "LOG", "IDENTITY"):
         (tmp_path / "data" / left).write_text("")
     RocksStore(str(tmp_path / "data"), PlainSymbols()).close()
+
+
+# ------------------------------------------------------------------ the catalog
+def test_a_change_writes_what_it_changes(rig: Rig) -> None:
+    """Of the tables; the program's statements are one entry."""
+    rig.create(USERS, LOG)
+    before = dict(rig.store.engine.items_with_prefix("meta", b""))
+    written: list[bytes] = []
+    real = meta.put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meta, "put", lambda engine, batch, key, value: (
+            written.append(key), real(engine, batch, key, value)))
+        rig.create(replace(LOG, name="third"))
+    after = dict(rig.store.engine.items_with_prefix("meta", b""))
+    assert {k for k in after if k.startswith(b"table:")} == {b"table:1", b"table:2", b"table:3"}
+    assert {k for k in after if after[k] != before.get(k)} <= {
+        b"catalog", b"table:3", b"counters:t3", *(k for k in after if k.startswith((b"done:", b"index:t3")))}
+    assert not any(k.startswith((b"table:1", b"table:2", b"counters:t1", b"index:t1")) for k in written)
+    rig.store.drop_table("third")
+    rig.seq += 1
+    rig.store.set_recipe(["without"], 1, rig.seq)
+    assert b"table:3" not in dict(rig.store.engine.items_with_prefix("meta", b"table:"))
+    rig.reopen()
+    assert list(rig.store.tables()) == ["users", LOG.name] and rig.store.recipe() == ("without",)
+
+
+def test_the_catalog_of_the_format_before_is_read(rig: Rig) -> None:
+    """It had the tables in one entry.  Text that UTF-8 cannot hold is kept."""
+    rig.create(USERS, LOG)
+    rig.write(users((1, "a", 1, 1)))
+    tables = rig.store.tables()
+    batch = WriteBatch(raw_mode=True)
+    data = {"recipe": ["x\ud800"], "tables": [table_to_json(t) for t in tables.values()], "last_table_id": 2}
+    meta.put(rig.store.engine, batch, b"catalog", json.dumps(data).encode())
+    meta.put(rig.store.engine, batch, b"format", b"5")
+    for id in (1, 2):
+        batch.delete(b"table:%d" % id, rig.store.engine.handle("meta"))
+    rig.store.engine.commit(batch)
+    rig.reopen()
+    assert rig.store.tables() == tables and rig.store.recipe() == ("x\ud800",) and len(rig.rows()) == 1
+    rig.seq += 1
+    rig.store.set_recipe([*rig.store.recipe(), "y"], 1, rig.seq)
+    rig.reopen()
+    assert rig.store.tables() == tables and rig.store.recipe() == ("x\ud800", "y") and len(rig.rows()) == 1

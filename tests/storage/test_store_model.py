@@ -27,12 +27,13 @@ from noria.core.symbols import fold
 from noria.core.types import BIGINT, INT, TEXT, TEXT_BIN, Column, IndexDef, TableDef
 from noria.core.values import decode, encode
 from noria.state.symbols.symbols import SymbolTable
-from noria.storage.rocks.engine import RocksMemory
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 from reference.table_model import Refused, Row, TableModel
 from seeds import cases
 
-SMALL = RocksMemory(cache_bytes=2**20, write_buffer_bytes=2**20, family_buffer_bytes=2**18, reserve_bytes=0)
+SMALL = RocksMemory(cache_bytes=2**20, write_buffer_bytes=2**20, family_buffer_bytes=2**18, reserve_bytes=0,
+                    part_entries=8)
 TABLES = {
     "auto": TableDef("t", (Column("a", BIGINT, False, auto_increment=True), Column("b", INT), Column("c", TEXT)),
                      (0,), (IndexDef("by_b", (1,)),)),

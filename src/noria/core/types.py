@@ -311,10 +311,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class Past:
-    """The name of a table before a change, and its columns then: (position, name) in their order.
-
-    before: the number of the change.
-    """
+    """The name of a table before a change with this number, and its columns then: (position, name) in their order."""
 
     before: int
     name: str
@@ -323,11 +320,8 @@ class Past:
 
 @dataclass(frozen=True)
 class TableDef:
-    """A base table.
-
-    Column positions are identities: a dropped column keeps its position, and a new one gets the last, whatever the
-    order of columns for clients.  No other column can have the name of a dropped one.
-    """
+    """A base table.  Column positions are identities: a dropped column keeps its position, and a new one gets the last,
+    whatever the order of columns for clients.  No other column can have the name of a dropped one."""
 
     encoded_once: ClassVar[bool] = True  # plans contain their tables' definitions
 
@@ -468,6 +462,10 @@ class TableDef:
     def then(self, change: int) -> Past | None:
         """Return the names that the table had after a number of changes, or None if they are the current ones."""
         return next((p for p in self.past if p.before > change), None)
+
+    @cached_property
+    def changed(self) -> int:  # the number of the last recorded change of its columns or its name
+        return max([self.made, *(p.before for p in self.past), *(max(c.added, c.dropped) for c in self.columns)])
 
     @cached_property
     def auto_increment(self) -> int | None:

@@ -94,6 +94,16 @@ class Mir:
         return frozenset[BaseProperties]().union(*(i.tables_read for i in self.inputs))
 
     @cached_property
+    def tables_below(self) -> dict[str, TableDef]:
+        """The result of `tables_of`, which a change of a table asks of each view."""
+        found: dict[str, TableDef] = {}
+        for i in self.inputs:
+            for name, table in i.tables_below.items():
+                if name not in found or len(table.columns) > len(found[name].columns):
+                    found[name] = table
+        return found
+
+    @cached_property
     def _hash(self) -> int:
         return hash((type(self).__name__, *[getattr(self, name) for name in _parts(self._kind, True)]))
 
@@ -117,6 +127,10 @@ class Base(Mir):
     and defaults do not matter."""
 
     table: TableDef = field(compare=False)
+
+    @cached_property
+    def tables_below(self) -> dict[str, TableDef]:
+        return {self.table.name: self.table}
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -403,14 +417,7 @@ class Repeat(Mir):
 def tables_of(plan: Mir) -> dict[str, TableDef]:
     """The base tables that a plan reads, by name.  If its parts know different versions of a table, the one with the
     most columns."""
-    if isinstance(plan, Base):
-        return {plan.table.name: plan.table}
-    found: dict[str, TableDef] = {}
-    for i in plan.inputs:
-        for name, table in tables_of(i).items():
-            if name not in found or len(table.columns) > len(found[name].columns):
-                found[name] = table
-    return found
+    return dict(plan.tables_below)
 
 
 def renamed(plan: Mir, table: str, name: str) -> Mir:

@@ -1,1 +1,1 @@
-"""The durable base tables: RocksDB, one column family per table and index (section 6.1 of the paper)."""
+"""The durable base tables: RocksDB, with parts of its column families for tables and indexes (section 6.1)."""

@@ -22,8 +22,9 @@ from noria.storage.commits.load_commits import LoadCommits
 from noria.storage.commits.statement_commits import StatementCommits
 from noria.storage.commits.two_phase import Participant
 from noria.storage.online.definitions import TableDefinitions
-from noria.storage.rocks.engine import RocksEngine, RocksMemory
+from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import damaged
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.rocks.store_position import StorePosition
 from noria.storage.tables import meta
 from noria.storage.tables.open_tables import OpenTables

@@ -104,7 +104,7 @@ def one_table_damaged(server: Served, base: Path) -> None:
     server.stop()  # what was in the log is in files now
     largest = max(files_of_tables(base), key=lambda p: p.stat().st_size)
     data = largest.read_bytes()
-    largest.write_bytes(data[:len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1:])
+    largest.write_bytes(data[:len(data) // 3] + bytes([data[len(data) // 3] ^ 1]) + data[len(data) // 3 + 1:])
     found = noria("check", str(server.data)).stdout
     table, other = ("bad", "good") if "table bad" in found else ("good", "bad")
     assert largest.name in found and f"table {table}" in found

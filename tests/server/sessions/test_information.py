@@ -57,6 +57,17 @@ def test_columns(db: Database) -> None:
         ("j", "json", None, None, None, "", None, "", "YES", 0, None)]
 
 
+def test_columns_of_one_name(db: Database) -> None:
+    """Only the relations with the name are visited; the other conditions hold, too."""
+    asked = "SELECT DISTINCT table_name FROM information_schema.columns WHERE "
+    assert rows(db, asked + "table_name = 'THING' AND ordinal_position > 1") == [("thing",)]
+    assert rows(db, asked + "'dear' = table_name AND NOT column_name = 'id'") == [("dear",)]
+    assert rows(db, asked + "table_name = 'tag' AND table_name = 'thing'") == []
+    assert sorted(rows(db, asked + "table_name = 'tag' OR column_name = 'id'")) == [("dear",), ("tag",), ("thing",)]
+    assert rows(db, "SELECT c.column_name FROM information_schema.tables t JOIN information_schema.columns c ON "
+                    "c.table_name = t.table_name WHERE t.table_name = 'tag'") == [("word",)]
+
+
 EVERY = """
     CREATE TABLE every (
     a TINYINT PRIMARY KEY AUTO_INCREMENT, b TINYINT UNSIGNED, c SMALLINT, d MEDIUMINT, e INT NOT NULL,
@@ -147,7 +158,8 @@ def test_what_phpmyadmin_asks(db: Database) -> None:
     mine = rows(db, ask.format("grantee, privilege_type", "user_privileges") + " WHERE is_grantable = 'YES'")
     assert ("'root'@'%'", "CREATE VIEW") in mine and not [p for _, p in mine if p in ("SUPER", "CREATE USER")]
     of_here = " WHERE table_schema = DATABASE() ORDER BY 1"
-    assert rows(db, ask.format("table_name, partition_name", "partitions") + of_here) == [("tag", None), ("thing", None)]
+    assert rows(db, ask.format("table_name, partition_name", "partitions") + of_here) == [
+        ("tag", None), ("thing", None)]
     assert rows(db, ask.format("transactions, savepoints", "engines")) == [("YES", "YES")]
     for name in ("plugins", "schema_privileges", "table_privileges", "column_privileges"):
         assert rows(db, ask.format("COUNT(*)", name)) == [(0,)]

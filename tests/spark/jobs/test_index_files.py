@@ -15,6 +15,7 @@ from noria.spark.jobs import index as indexing
 from noria.spark.jobs import snapshot
 from noria.spark.jobs.index import index
 from noria.state.symbols.symbols import SymbolTable
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 
 pytestmark = pytest.mark.spark
@@ -29,7 +30,7 @@ def test_like_those_of_the_worker(spark: SparkSession, tmp_path: Path, monkeypat
     monkeypatch.setattr(snapshot, "LEAST_ROWS", 500)
     monkeypatch.setattr(indexing, "FILE_ROWS", 1_000)
     rng = random.Random(f"{key} {columns}")
-    store = RocksStore(str(tmp_path / "data"), SymbolTable())
+    store = RocksStore(str(tmp_path / "data"), SymbolTable(), memory=RocksMemory(part_entries=0))
     definition = tuple(Column(c.name, c.type, i not in key and c.nullable) for i, c in enumerate(COLUMNS))
     store.create_table(TableDef("t", definition, key))
     store.set_recipe((), 1, 1)
@@ -63,7 +64,7 @@ def _row(rng: random.Random, number: int, keyed: bool) -> tuple[Any, ...]:
 
 
 def test_another_table_of_that_name(spark: SparkSession, tmp_path: Path) -> None:
-    store = RocksStore(str(tmp_path / "data"), SymbolTable())
+    store = RocksStore(str(tmp_path / "data"), SymbolTable(), memory=RocksMemory(part_entries=0))
     store.create_table(TableDef("t", COLUMNS, (0,)))
     store.set_recipe((), 1, 1)
     store.checkpoint(str(tmp_path / "checkpoint"))

@@ -17,8 +17,9 @@ from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, INT, TEXT, Column, IndexDef, TableDef
 from noria.storage.offline.check import StoreCheck, StoreCheckReport
 from noria.storage.rocks import recovery
-from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.engine import META
 from noria.storage.rocks.errors import StoreDamaged
+from noria.storage.rocks.options import table_options
 from noria.storage.store import RocksStore
 from storage.damage import (
     LOSSES,

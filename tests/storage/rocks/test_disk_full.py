@@ -17,8 +17,9 @@ from noria.core.expressions.functions import call
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Delete, Insert, Update
 from noria.core.types import BIGINT, TEXT_BIN, Column, IndexDef, TableDef
-from noria.storage.rocks.engine import BALLAST, RocksMemory
+from noria.storage.rocks.disk import BALLAST
 from noria.storage.rocks.errors import StoreError, disk_full
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 
 TABLE = TableDef("t", (Column("id", BIGINT, False), Column("body", TEXT_BIN)), (0,), (IndexDef("body", (1,)),))
@@ -111,7 +112,7 @@ def test_a_failed_write_that_is_on_disk_after_all(tmp_path: Path, space: bool, m
         raise disk_full(store.path, "the write found no space")
 
     monkeypatch.setattr(store.engine, "_guarded", fails_behind)
-    monkeypatch.setattr(store.engine, "has_space", lambda nbytes: space)
+    monkeypatch.setattr(store.engine.space, "suffices", lambda nbytes: space)
     store.engine._unchecked_bytes = -(2**40)
     results, deltas = store.write([Insert("t", (0, 1), rows_of(2))], 1, 2)
     monkeypatch.undo()
@@ -217,7 +218,7 @@ def test_what_would_not_fit_is_not_prepared(disk: Path) -> None:
         store.write([Insert("t", (0, 1), rows_of(seq))], 1, seq)
     update = Update("t", ((1, call("concat", col(1, TEXT_BIN), const("!", TEXT_BIN))),), None)
     with open(disk / "others", "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, store.engine._free_bytes() - 3 * 2**20)
+        os.posix_fallocate(file.fileno(), 0, store.engine.space.free_bytes() - 3 * 2**20)
     results = store.prepare([update], "g", 1, 1, 14)
     assert results[0].error is not None and results[0].error.code == 1021
     assert store.groups() == ((), ())

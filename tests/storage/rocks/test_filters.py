@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from rocksdict import WriteBatch
 
-from noria.storage.rocks.engine import RocksEngine, RocksMemory
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.tables.sst import write_file
 
 KEYS, CHUNK, LOOKUPS = 600_000, 20_000, 200

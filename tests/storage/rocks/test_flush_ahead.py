@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from rocksdict import WriteBatch
 
-from noria.storage.rocks.engine import RocksEngine, RocksMemory
+from noria.storage.rocks.engine import RocksEngine
+from noria.storage.rocks.options import RocksMemory
 
 ROWS, CHUNK = 60_000, 5_000
 

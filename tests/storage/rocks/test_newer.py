@@ -17,8 +17,9 @@ from noria.cli.main import app, register
 from noria.core.errors import SqlError
 from noria.storage.offline import backup
 from noria.storage.rocks import recovery
-from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.engine import META
 from noria.storage.rocks.errors import StoreError, StoreNewer
+from noria.storage.rocks.options import table_options
 from noria.storage.rocks.sync_mark import SyncMark
 from storage.damage import filled
 
@@ -78,7 +79,7 @@ def test_commands_refuse_it(data: Path, command: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [part.format(data=data) for part in command])
     said = done.output + str(done.exception or "")
     assert done.exit_code == (3 if command[0] == "check" else 1) or isinstance(done.exception, SystemExit)
-    assert "was written by a newer version of Noria (format 99, this one reads 5)" in said and "whole" not in said
+    assert "was written by a newer version of Noria (format 99, this one reads 6)" in said and "whole" not in said
     assert f"noria {command[0]}: " in said
     assert contents(data) == before and not Path(f"{data}.copy").exists()
 
@@ -131,4 +132,4 @@ def test_a_directory_of_before_databases_opens_with_its_tables_in_noria(tmp_path
             ("noria", "odd.name"), ("noria", "t"), ("noria", "v")]
         with pytest.raises(SqlError, match=r"begin with it and a dot: 'odd\.name'"):
             db.sql("CREATE DATABASE odd")
-    assert stored_format(base) == b"5"
+    assert stored_format(base) == b"6"

@@ -11,14 +11,17 @@ import pytest
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Clear, Insert, WriteResult
 from noria.core.types import BESIDE, INT, Column, IndexDef, TableDef
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 
 T = TableDef("t", (Column("id", INT, False, auto_increment=True), Column("a", INT)), (0,), (IndexDef("a", (1,)),))
 
+OWN = RocksMemory(part_entries=0)  # each table has families of its own
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[RocksStore]:
-    made = RocksStore(str(tmp_path / "data"), PlainSymbols())
+    made = RocksStore(str(tmp_path / "data"), PlainSymbols(), memory=OWN)
     made.create_table(T)
     made.set_recipe(["one"], 1, 1)
     made.write([Insert("t", (1,), [(i,) for i in range(10)])], 1, 2)
@@ -28,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
 
 def again(store: RocksStore) -> RocksStore:
     store.close()
-    return RocksStore(store.path, PlainSymbols())
+    return RocksStore(store.path, PlainSymbols(), memory=OWN)
 
 
 def families(store: RocksStore) -> set[str]:

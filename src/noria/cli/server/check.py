@@ -64,7 +64,7 @@ def _checked(base: Path, accept_loss: bool, worker: int, workers: int) -> StoreC
 
     from noria.storage.offline.check import StoreCheck
     from noria.storage.rocks import recovery
-    from noria.storage.rocks.engine import table_options
+    from noria.storage.rocks.options import table_options
 
     if accept_loss:
         lost = recovery.accept_loss(str(base), table_options)

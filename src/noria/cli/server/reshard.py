@@ -29,8 +29,8 @@ def command(
     from noria.spark.hosting.session import SparkUnavailable
     from noria.storage.offline import resharding
     from noria.storage.rocks import recovery
-    from noria.storage.rocks.engine import table_options
     from noria.storage.rocks.errors import StoreError
+    from noria.storage.rocks.options import table_options
     from noria.storage.tables import shards
     from noria.storage.tables.shards import BEFORE
 

@@ -186,10 +186,7 @@ class ProgramCatalog(NamedRelations):
 
         A text means what it meant after as many changes as when it was written.
         """
-        found = [0, *self.as_of.values()]
-        for t in self.table_defs.values():
-            found += [t.made, *(p.before for p in t.past), *(max(c.added, c.dropped) for c in t.columns)]
-        return max(found)
+        return max([0, *self.as_of.values(), *(t.changed for t in self.table_defs.values())])
 
     def create_text(self, view: ViewDef) -> str:
         """The CREATE VIEW of a named view, with current names if possible."""

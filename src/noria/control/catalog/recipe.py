@@ -111,6 +111,9 @@ class HistoricalCatalog:
         self._catalog, self._change = catalog, change
 
     def table(self, name: str) -> TableDef | None:
+        now = self._catalog.table(name)
+        if now is not None and now.made <= self._change and now.then(self._change) is None:
+            return now.as_of(self._change)  # it had this name then, so no other table had it
         for table in self._catalog.tables():
             then = table.then(self._change)
             called = table.name if then is None else then.name

@@ -21,6 +21,7 @@ from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerUnavailable
 from noria.sql import commands
 from noria.sql.parse import parse
+from noria.sql.query.relations.context import Recorder
 from noria.sql.text.databases import is_stored, read_stored
 
 ALL = ""  # all views at once
@@ -65,9 +66,8 @@ class Recovery:
         catalog.databases = read_stored(hello.recipe)
         catalog.placeholder_defs = {fold(v.name): v for v in map(read_placeholder, hello.recipe) if v is not None}
         for text, as_of, without_reader in [read(s) for s in hello.recipe if not (is_stored(s) or read_placeholder(s))]:
-            for command in self._parse_recipe(text, as_of):
-                used = views_named(command.view.text, catalog, as_of)
-                catalog.remember(self._as_made(command.view), used, text, as_of, without_reader)
+            for view, used in self._parse_recipe(text, as_of):
+                catalog.remember(self._as_made(view), used, text, as_of, without_reader)
         for view in adhoc:
             if all(fold(t) in catalog.table_defs for t in tables_of(view.plan)):
                 catalog.remember(view, set())
@@ -114,8 +114,12 @@ class Recovery:
                 self._catalog.leave_out(fold(name), why)
             self._readers.start_first_states(reply)
 
-    def _parse_recipe(self, text: str, as_of: int) -> Iterator[commands.CreateView]:
-        for command in parse(text, HistoricalCatalog(self._catalog, as_of)):
+    def _parse_recipe(self, text: str, as_of: int) -> Iterator[tuple[ViewDef, set[str]]]:
+        """The views of a text, each with the views that it reads.  Parsing takes most of the time of a start."""
+        recorder = Recorder(HistoricalCatalog(self._catalog, as_of))
+        found = parse(text, recorder)
+        for command in found:
             if not isinstance(command, commands.CreateView):
                 raise RuntimeError(f"the stored recipe holds something that is no view: {text}")
-            yield command
+            several = len(found) > 1
+            yield command.view, views_named(command.view.text, self._catalog, as_of) if several else recorder.views

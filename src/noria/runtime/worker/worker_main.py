@@ -439,7 +439,7 @@ def build_worker(config: WorkerConfig, incarnation: int, around: WorkerEnvironme
     from noria.runtime.worker.checkpoints import Checkpoints, strings_of_before
     from noria.runtime.worker.cut_checkpoints import CutCheckpoints
     from noria.state.symbols.symbols import SymbolTable
-    from noria.storage.rocks.engine import RocksMemory
+    from noria.storage.rocks.options import RocksMemory
     from noria.storage.store import RocksStore
     from noria.storage.tables.shards import Shard
     from noria.views.writer import ViewDirectory

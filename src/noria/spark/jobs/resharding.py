@@ -90,7 +90,7 @@ class Resharding:
     def _tables(self, stores: NewStores) -> None:
         shards = shards_of(stores.checkpoint)
         sizes = [sizes_about(s) for s in shards]
-        about = {t.name: [s[family_of(t)] for s in sizes] for t, _ in stores.tables}
+        about = {t.name: [s.get(family_of(t), (0, 0)) for s in sizes] for t, _ in stores.tables}
         rows = {name: sum(n for n, _ in some) for name, some in about.items()}
         self._rows = total = sum(rows.values())
         done = 0

@@ -44,7 +44,7 @@ from noria.spark.loading.rows.reading import TextFormat
 from noria.spark.loading.tasks.running import collected, numbers
 from noria.spark.loading.tasks.tasks import ROW_BITS, Batches, Job, LoadRefused, Rejected, each
 from noria.storage.format.catalog import family_of
-from noria.storage.offline.snapshot import BATCH_ROWS, bytes_about, open_read_only, read_tables
+from noria.storage.offline.snapshot import BATCH_ROWS, bytes_about, opened, read_tables
 from noria.storage.rocks import reading
 from noria.storage.statements.effects import assign
 from noria.storage.statements.find import true_of
@@ -203,15 +203,11 @@ def _after(statement: Update | Delete, table: TableDef, shard_range: ShardRange,
 def _codes(table: TableDef, shard_range: ShardRange, rows: int, keyed: bool
            ) -> Iterator[tuple[list[bytes], Codes, Symbols]]:
     shard, (first, end) = shard_range
-    db = open_read_only(shard, [family_of(table)])
-    try:
-        family = db.get_column_family(family_of(table))
+    with opened(shard, family_of(table)) as family:
         for some in reading.slices(family, rows, "items" if keyed else "values", first, end):
             symbols = PlainSymbols()
             keys, values = ([k for k, _ in some], [v for _, v in some]) if keyed else ([], some)
             yield keys, StoredTable(table, symbols).codes(values), symbols
-    finally:
-        db.close()
 
 
 def _refused(e: SqlError) -> LoadRefused:

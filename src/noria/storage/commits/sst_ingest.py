@@ -74,6 +74,8 @@ def take(engine: RocksEngine, table: StoredTable, load: Load, staged: dict[str, 
     after = Counters(counters.rows + load.rows, max(counters.auto_increment, load.auto_increment), counters.row_number)
     intent = {"table": table.name, "files": staged, "counters": list(after), "epoch": done.epoch, "seq": done.seq,
               "group": group, "affected": [r.affected for r in done.results]}
+    for family in staged:
+        engine.separate(family)
     batch = WriteBatch(raw_mode=True)
     meta.put(engine, batch, _INTENT, json.dumps(intent).encode())
     more(batch)

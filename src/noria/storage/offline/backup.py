@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from noria.storage.format.catalog import FORMAT as STORE_FORMAT
-from noria.storage.format.catalog import CommittedWrite, family_of, table_from_json
+from noria.storage.format.catalog import CommittedWrite, family_of, read_catalog
 from noria.storage.offline.snapshot import open_read_only
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.disk import sync
-from noria.storage.rocks.engine import META, table_options
+from noria.storage.rocks.engine import META
 from noria.storage.rocks.errors import StoreError, refuse_newer
+from noria.storage.rocks.options import table_options
 from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables import meta
 from noria.storage.tables.shards import note_workers, shards_of
@@ -137,8 +138,7 @@ def _describe(base: Path, made: str, version: str, files: dict[str, list[Any]]) 
     try:
         family = db.get_column_family(META)
         refuse_newer(str(base), family.get(recovery.FORMAT_KEY), STORE_FORMAT)
-        stored = family.get(b"catalog")
-        tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
+        _, tables, _ = read_catalog(family.get)
         rows = {t.name: Counters.from_bytes(family.get(b"counters:" + family_of(t).encode()) or bytes(24)).rows
                 for t in tables}
         done = [CommittedWrite.from_bytes(v) for v in reading.values_under(family, b"done:")[0]]

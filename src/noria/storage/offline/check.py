@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any
@@ -29,14 +30,17 @@ from noria.core.keys import folded_texts
 from noria.core.limits import NULL_CODE
 from noria.core.types import TableDef
 from noria.storage.commits.prepared import damage_in
-from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, table_from_json
+from noria.storage.format.catalog import FIRST_WITHOUT_PICKLE, family_of, read_catalog
 from noria.storage.format.encoding import EncodableColumn, key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.snapshot import column_array
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.damage import Damage, is_damage
-from noria.storage.rocks.engine import DEFAULT, META, table_options
+from noria.storage.rocks.engine import DEFAULT, META
 from noria.storage.rocks.errors import StoreError, StoreNewer, one_line, opening_error
+from noria.storage.rocks.options import table_options
+from noria.storage.rocks.reading import Family
+from noria.storage.rocks.shared import RESIDUE, SHARED, names_in, part_of
 from noria.storage.rocks.sync_mark import SyncMark
 from noria.storage.tables.shards import owners
 from noria.storage.tables.table import Counters, Index
@@ -94,6 +98,9 @@ class StoreCheck:
             return self.report
         try:
             self._families = {n: self._db.get_column_family(n) for n in names}
+            self._parts = list[str]()
+            with suppress(Exception):  # a damaged block is found when the parts are read
+                self._parts.extend(names_in(self._families[SHARED]) if SHARED in names else ())
             self._entries = sum(int(f.property_int_value("rocksdb.estimate-num-keys") or 0)
                                 for f in self._families.values())
             self._tables()
@@ -120,8 +127,7 @@ class StoreCheck:
     def _tables(self) -> None:
         try:
             stored = dict(self._read(META, "the catalog", "items"))
-            catalog = json.loads(stored.get(b"catalog", b'{"tables": []}'))
-            tables = [table_from_json(t) for t in catalog["tables"]]
+            _, tables, last_table_id = read_catalog(stored.get)
             indexes = [(key.decode()[len("index:"):], *json.loads(value)) for key, value in stored.items()
                        if key.startswith(b"index:")]
         except (ValueError, KeyError, TypeError) as e:
@@ -133,16 +139,17 @@ class StoreCheck:
             return
         older = int(stored.get(b"format", b"0")) < FIRST_WITHOUT_PICKLE
         self.report.findings += [f"{self.path}: {f}" for f in damage_in(stored, older)]
-        self._unnamed(int(catalog.get("last_table_id", 0)))
+        self._unnamed(last_table_id)
         for table in tables:
             own = [Index(tuple(c), unique, name, family) for family, id, c, unique, name in indexes
                    if id == table.table_id]
             counters = stored.get(b"counters:" + family_of(table).encode())
             self._table(table, own, Counters.from_bytes(counters) if counters else Counters())
+        self._forget_mended()
 
     def _unnamed(self, last_table_id: int) -> None:
         """Report rows of tables newer than the catalog: their CREATE TABLE was lost with the log."""
-        for name in self._families:
+        for name in (*self._families, *self._parts):
             unknown = _TABLE.fullmatch(name) is not None and int(name[1:].partition("k")[0]) > last_table_id
             if unknown and next(self._slices(name, f"column family {name}", "keys"), None):
                 self._find(f"column family {name} has rows of a table that the catalog does not know, since its CREATE "
@@ -159,11 +166,12 @@ class StoreCheck:
 
     def _slices(self, family: str, what: str, kind: str = "items") -> Iterator[list[Any]]:
         """All entries of a family in slices; report and remember what cannot be read."""
-        if family not in self._families:
+        part = part_of(self._families, family)
+        if part is None:
             self._find(f"{what} has no column family {family}: restore a backup")
             return
         try:
-            for some in reading.slices(self._families[family], SLICE_ROWS, kind):
+            for some in reading.slices(part, SLICE_ROWS, kind):
                 self._done += len(some)
                 self._progress(what, self._done, max(self._entries, self._done))
                 yield some
@@ -177,6 +185,21 @@ class StoreCheck:
                 self._damage.note(family, text)
             return
         self._damage.forget(family)
+
+    def _forget_mended(self) -> None:
+        """Forget damage of the shared family if all of it can be read."""
+        noted = {SHARED, RESIDUE} & self._damage.families.keys()
+        if noted and SHARED in self._families:
+            with suppress(Exception):
+                for _ in reading.slices(self._families[SHARED], SLICE_ROWS, "keys"):
+                    pass
+                for name in noted:
+                    self._damage.forget(name)
+
+    def _part(self, family: str) -> Family:
+        found = part_of(self._families, family)
+        assert found is not None
+        return found
 
     # ---------------------------------------------------------------- a table
     def _table(self, table: TableDef, indexes: list[Index], counters: Counters) -> None:
@@ -264,14 +287,14 @@ class StoreCheck:
             for chosen, parts in unpack_parts([v for _, v in some], [c.type for c in table.columns]):
                 mine = keys if isinstance(chosen, slice) else [keys[r] for r in chosen.tolist()]
                 wanted = entries_of(table, index, parts, mine)
-                held = self._families[index.family].get(wanted)
+                held = self._part(index.family).get(wanted)
                 found += [f"row {k.hex()} has no entry" for k, h in zip(mine, held, strict=True) if h != k]
                 if len(found) >= EXAMPLES:
                     break
         del found[EXAMPLES:]
         lost: list[str] = []
         for some in self._slices(index.family, "the index"):
-            rows = self._families[family_of(table)].get([v for _, v in some])
+            rows = self._part(family_of(table)).get([v for _, v in some])
             wrong = [(k, v, r) for (k, v), r in zip(some, rows, strict=True)
                      if r is None or not _makes(table, index, k, v, r)]
             lost += [f"entry {k.hex()} names row {v.hex()}, which {'is not there' if r is None else 'has other values'}"

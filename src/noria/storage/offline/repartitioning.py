@@ -16,7 +16,7 @@ from noria.storage.format.catalog import family_of
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.check import add_rows, entries_of, owners_of
-from noria.storage.offline.snapshot import BATCH_ROWS, KeyRange, open_read_only
+from noria.storage.offline.snapshot import BATCH_ROWS, KeyRange, opened
 from noria.storage.rocks import reading
 from noria.storage.rocks.errors import StoreError
 from noria.storage.tables.sst import ENTRY
@@ -31,10 +31,9 @@ def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], key_range: 
 
     number: that of the range; sums: all rows that are read are added to it.
     """
-    db = open_read_only(checkpoint, [family_of(table)])
     at = 0
-    try:
-        for items in reading.slices(db.get_column_family(family_of(table)), batch_rows, "items", *key_range):
+    with opened(checkpoint, family_of(table)) as family:
+        for items in reading.slices(family, batch_rows, "items", *key_range):
             keys, values = [k for k, _ in items], [v for _, v in items]
             add_rows(sums, table, keys, values)
             if not table.primary_key:
@@ -45,8 +44,6 @@ def deal(checkpoint: str, table: TableDef, indexes: Sequence[Index], key_range: 
                 keys = pack_keys(key_parts_of_arrow([numbers], [BIGINT]))
             yield from _divided(table, indexes, keys, values, workers, at)
             at += len(keys)
-    finally:
-        db.close()
 
 
 def _divided(table: TableDef, indexes: Sequence[Index], keys: list[bytes], values: list[bytes], workers: int, at: int

@@ -31,8 +31,9 @@ from noria.storage.format.catalog import family_of
 from noria.storage.format.entries_hash import MultisetHash
 from noria.storage.offline.check import StoreCheckReport
 from noria.storage.rocks.disk import sync
-from noria.storage.rocks.engine import META, RocksEngine, RocksMemory
+from noria.storage.rocks.engine import META, RocksEngine
 from noria.storage.rocks.errors import StoreError
+from noria.storage.rocks.options import RocksMemory
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
 from noria.storage.tables.shards import BEFORE, RESHARD, SWITCH, WORKERS, bases, note_workers, shard_path
@@ -178,8 +179,9 @@ class NewStores:
         families = [family_of(table), *(i.family for i in indexes)]
         for w, engine in enumerate(self._engines):
             for family in families:
-                engine.create_family(family)
-                if some := [f.path for f in files.get((w, family), [])]:
+                some = [f.path for f in files.get((w, family), [])]
+                engine.create_family(family, rows=None if some else 0)
+                if some:
                     engine.ingest(family, some)
             rows = sum(f.rows for f in files.get((w, families[0]), []))
             batch = WriteBatch(raw_mode=True)

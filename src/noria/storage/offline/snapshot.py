@@ -5,9 +5,9 @@ Any number of processes may read one checkpoint; nothing writes to it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import add
 from typing import Any, NamedTuple
@@ -24,11 +24,14 @@ from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import NO_SYMBOLS
 from noria.core.types import MOMENTS, Column, TableDef
 from noria.core.values import DAY_MICROS, arrow_type, bytes_of, convert, from_arrow, to_arrow
-from noria.storage.format.catalog import family_of, table_from_json
+from noria.storage.format.catalog import family_of, read_catalog
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, unpack_parts
 from noria.storage.rocks import reading, recovery
-from noria.storage.rocks.engine import DEFAULT, META, table_options
+from noria.storage.rocks.engine import DEFAULT, META
 from noria.storage.rocks.errors import StoreError, opening_error
+from noria.storage.rocks.options import table_options
+from noria.storage.rocks.reading import Family
+from noria.storage.rocks.shared import SHARED, part_of
 from noria.storage.tables.computed import computed_of
 from noria.storage.tables.sst import ENTRY
 from noria.storage.tables.table import Index
@@ -58,12 +61,36 @@ def open_read_only(path: str, names: list[str]) -> Rdict:
         raise opening_error(path, e) from e
 
 
+@contextmanager
+def opened(path: str, name: str) -> Iterator[Family]:
+    """Open one family of a checkpoint for reading, be it a part of the shared one."""
+    names = {SHARED, name} & set(_families(path))
+    if not names:
+        raise StoreError(f"the checkpoint {path} has no column family {name}")
+    db = open_read_only(path, sorted(names))
+    try:
+        family = part_of({n: db.get_column_family(n) for n in names}, name)
+        assert family is not None
+        yield family
+    finally:
+        family = None
+        db.close()
+
+
+def _families(path: str) -> list[str]:
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        raise StoreError(f"there is no checkpoint {path} (any more)")
+    try:
+        return [n for n in Rdict.list_cf(path, Options(raw_mode=True)) if n != DEFAULT]
+    except Exception as e:
+        raise opening_error(path, e) from e
+
+
 def read_tables(path: str) -> dict[str, TableDef]:
     """The tables of a checkpoint, by name."""
     db = open_read_only(path, [META])
     try:
-        stored = db.get_column_family(META).get(b"catalog")
-        tables = [table_from_json(t) for t in json.loads(stored)["tables"]] if stored else []
+        _, tables, _ = read_catalog(db.get_column_family(META).get)
         return {t.name: t for t in tables}
     finally:
         db.close()
@@ -73,28 +100,20 @@ def read_checkpoint(
     path: str, table: TableDef, ranges: Sequence[KeyRange] = (KeyRange(),), columns: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The table's rows in these ranges.  columns: positions, None: all; their types are `values.arrow_type`'s."""
-    db = open_read_only(path, [family_of(table)])
     wanted = list(range(len(table.columns))) if columns is None else list(columns)
-    try:
-        family = db.get_column_family(family_of(table))
+    with opened(path, family_of(table)) as family:
         for first, end in ranges:
             for some in reading.slices(family, BATCH_ROWS, "values", first, end):
                 yield from _batches(some, table, wanted)
-    finally:
-        db.close()
 
 
 def read_entries(path: str, table: TableDef, index: Index, ranges: Sequence[KeyRange] = (KeyRange(),),
                  rows: int = BATCH_ROWS) -> Generator[pa.RecordBatch, None, None]:
     """The entries of an index that is not UNIQUE for the table's rows in these ranges, in batches of ENTRY."""
-    db = open_read_only(path, [family_of(table)])
-    try:
-        family = db.get_column_family(family_of(table))
+    with opened(path, family_of(table)) as family:
         for first, end in ranges:
             for some in reading.slices(family, rows, "items", first, end):
                 yield _entries([k for k, _ in some], [v for _, v in some], table, index)
-    finally:
-        db.close()
 
 
 def _entries(keys: list[bytes], values: list[bytes], table: TableDef, index: Index) -> pa.RecordBatch:
@@ -183,8 +202,8 @@ def split(path: str, table: TableDef, ranges: int, least_rows: int = 1) -> list[
 
 
 def sizes_about(path: str) -> dict[str, tuple[int, int]]:
-    """(rows, bytes) of every family of a checkpoint, by its name; both are estimates."""
-    names = [n for n in Rdict.list_cf(path, Options(raw_mode=True)) if n != DEFAULT]
+    """(rows, bytes) of every family of a checkpoint, by its name; both are estimates.  Parts are left out."""
+    names = [n for n in _families(path) if n != SHARED]
     db = open_read_only(path, names)
     try:
         properties = ("rocksdb.estimate-num-keys", "rocksdb.total-sst-files-size")
@@ -196,12 +215,14 @@ def sizes_about(path: str) -> dict[str, tuple[int, int]]:
 
 
 def rows_about(path: str, table: TableDef) -> int:
-    """About how many rows the table has, by its files; deleted rows may be counted."""
+    """About how many rows the table has, by its files; deleted rows may be counted.  0: a few, of a part."""
     return sum(rows for _, _, rows in _files(path, table))
 
 
 def bytes_about(path: str, table: TableDef) -> int:
-    """The bytes of the table's files, without its indexes."""
+    """The bytes of the table's files, without its indexes.  0: a few, of a part."""
+    if family_of(table) not in _families(path):
+        return 0
     db = open_read_only(path, [family_of(table)])
     try:
         return sum(f["size"] for f in db.live_files())
@@ -210,7 +231,9 @@ def bytes_about(path: str, table: TableDef) -> int:
 
 
 def _files(path: str, table: TableDef) -> list[tuple[bytes, bytes, int]]:
-    """The first key, last key and entry count of each file of the table."""
+    """The first key, last key and entry count of each file of the table; nothing of a part."""
+    if family_of(table) not in _families(path):
+        return []
     db = open_read_only(path, [family_of(table)])
     try:
         # Only this family is open (RocksDB's default is empty), so all files are its own.

@@ -7,16 +7,17 @@ looked up, since each has a column family whose keys are its values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
-from rocksdict import Rdict
 
 from noria.core.types import SqlType, TableDef
 from noria.storage.format.catalog import family_of, index_family_of
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys
-from noria.storage.offline.snapshot import open_read_only, read_tables
+from noria.storage.offline.snapshot import opened, read_tables
 from noria.storage.rocks.errors import StoreError
+from noria.storage.rocks.reading import Family
 from noria.storage.tables.shards import shards_of
 
 _AT_ONCE = 10_000  # keys whose values are in memory at once
@@ -37,8 +38,8 @@ class StoredKeys:
         shards = shards_of(checkpoint)
         found = next((t for t in read_tables(shards[0]).values() if t.table_id == table.table_id), None)
         family = None if found is None else _family(found, tuple(columns))
-        self._open = [] if family is None else [open_read_only(shard, [family]) for shard in shards]
-        self._families = [db.get_column_family(family) for db in self._open]
+        self._open = ExitStack()
+        self._families = [] if family is None else [self._open.enter_context(opened(s, family)) for s in shards]
 
     def absent(self, keys: Sequence[bytes]) -> set[bytes]:
         """Those of the keys that no row has."""
@@ -48,11 +49,11 @@ class StoredKeys:
         return set(left)
 
     def close(self) -> None:
-        for db in self._open:
-            db.close()
+        self._families = []
+        self._open.close()
 
 
-def _absent(family: Rdict, keys: list[bytes]) -> Iterator[bytes]:
+def _absent(family: Family, keys: list[bytes]) -> Iterator[bytes]:
     values: list[Any] = family.get(keys)
     return (key for key, value in zip(keys, values, strict=True) if value is None)
 

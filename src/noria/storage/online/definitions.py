@@ -36,7 +36,7 @@ class TableDefinitions:
                  symbols: Symbols, recipe: tuple[str, ...], version: int, last_table_id: int, history: History):
         self._engine, self._tables, self._commits, self._groups = engine, tables, commits, groups
         self._symbols, self._recipe, self._version, self._last_table_id = symbols, recipe, version, last_table_id
-        self._history_of_rows = history
+        self._history_of_rows, self._stored = history, meta.StoredCatalog()
 
     def create_table(self, table: TableDef) -> None:
         """Create a table, durable with the next `set_recipe`.
@@ -55,7 +55,7 @@ class TableDefinitions:
         made = StoredTable(definition, self._symbols, list({i.family: i for i in indexes}.values()))
         made.counters = made.counters._replace(auto_increment=definition.first_id - 1)
         for family in (made.family, *(i.family for i in made.indexes)):
-            self._engine.create_family(family, ballast=table.is_passing)
+            self._engine.create_family(family, table.is_passing, rows=0)
         self._tables.by_name[table.name] = made
 
     def alter_table(self, table: TableDef, fits: bool = False) -> None:
@@ -86,10 +86,12 @@ class TableDefinitions:
 
     def unbuilt(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         for table in self._tables.by_name.values():
-            building = {i.columns for i in table.unfinished}
-            for i in table.definition.indexes:
-                if table.access(i.columns) is None and i.columns not in building:
-                    yield table.name, i.columns
+            served = {i.columns for i in table.indexes}
+            missing = [i.columns for i in table.definition.indexes if i.columns not in served]
+            building = {i.columns for i in table.unfinished} if missing else ()
+            for columns in missing:
+                if table.access(columns) is None and columns not in building:
+                    yield table.name, columns
 
     def drop_table(self, name: str) -> None:
         """Drop a table, durable with the next `set_recipe`; a crash before that restores it."""
@@ -106,15 +108,14 @@ class TableDefinitions:
         if self._commits.repeated(epoch, seq) is not None:
             return
         self._groups.refuse_undecided(self._tables)
-        version, forgotten = self._version + (note is not None), list[str]()
+        version, forgotten, stored = self._version + (note is not None), list[str](), list[meta.StoredTables]()
 
         def fill(batch: WriteBatch) -> None:
             tables = [t for t in self._tables.by_name.values() if not t.definition.is_passing]
-            meta.put_catalog(self._engine, batch, recipe, tables, self._last_table_id)
-            for table in tables:
-                meta.put_counters(self._engine, batch, table.definition, table.counters)  # the change may set them
+            stored.append(self._stored.put(self._engine, batch, recipe, tables, self._last_table_id))
             for table in self._tables.dropped:
                 meta.forget_table(self._engine, batch, table)
+                self._engine.put_dropped(batch, _families_of(table))
             gone = {t.name for t in self._tables.dropped} - self._tables.by_name.keys()
             forgotten.extend(self._groups.put_dropped(self._engine, batch, gone))
             for _, index in self._tables.undeclared:
@@ -124,11 +125,12 @@ class TableDefinitions:
 
         self._commits.commit(fill, CommittedWrite(epoch, seq), True, bool(self._tables.dropped))
         self._recipe, self._version = tuple(recipe), version
+        self._stored.committed(stored[-1])
         for name in forgotten:
             del self._groups.prepared[name]
         self._engine.condemn(*(index.family for _, index in self._tables.undeclared))
         for table in self._tables.dropped:
-            self._engine.condemn(table.family, *(i.family for i in table.maintained))
+            self._engine.forget_dropped(_families_of(table))
             table.abandon()
         self._tables.dropped, self._tables.undeclared = [], []
 
@@ -161,3 +163,7 @@ class TableDefinitions:
             self._engine.commit(batch)
             into.indexes.remove(index)
             self._engine.condemn(index.family)
+
+
+def _families_of(table: StoredTable) -> list[str]:
+    return [table.family, *(i.family for i in table.maintained)]

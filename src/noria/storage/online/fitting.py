@@ -127,7 +127,7 @@ class RocksDefinitionCheck:
         column = wanted.numbered(was)
         self._numbers = None if column is None else RowNumbering(engine, table, wanted, column)
         for index in self.unique:
-            engine.create_family(index.family)
+            engine.create_family(index.family, rows=table.counters.rows)
         self.comparing = {i.columns: UniqueComparison(engine, i, partial(self._taken, i)) for i in self.unique}
         self._after: bytes | None = None  # the key up to which rows were checked
         self.error: SqlError | None = None

@@ -13,7 +13,6 @@ Keeps true:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice, pairwise, repeat
@@ -53,7 +52,7 @@ class RocksIndexBuild:
 
     def _begin(self) -> None:
         """Create the family; from here on writes maintain it."""
-        self._engine.create_family(self.index.family)
+        self._engine.create_family(self.index.family, rows=None if self._unlogged else self._table.counters.rows)
         self._table.building.append(self.index)
         self._life = self._engine.lives
 
@@ -121,9 +120,7 @@ class RocksIndexBuild:
 
     def _put(self, entries: Sequence[bytes], keys: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
         batch = WriteBatch(raw_mode=True)
-        batch.set_default_column_family(self._engine.handle(self.index.family))
-        deque(map(batch.delete, removed), maxlen=0)
-        deque(map(batch.__setitem__, entries, keys), maxlen=0)
+        self._engine.fill(batch, self.index.family, removed, entries, keys)
         batch.set_default_column_family(None)
         if self._unlogged and self._noted is None:
             self._engine.put_unlogged(batch)

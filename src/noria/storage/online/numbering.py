@@ -38,7 +38,7 @@ class RowNumbering:
         self.anew = old is None or bool(wanted.columns[old].dropped)
         self.family = family_of(wanted) + ".numbers"
         self.next = wanted.first_id if self.anew else max(wanted.first_id, was.counters.auto_increment + 1)
-        engine.create_family(self.family)
+        engine.create_family(self.family, rows=was.counters.rows)
 
     def assign(self, rows: Codes, keys: list[bytes]) -> None:
         """Fill the rows' column with numbers.  Raises SqlError 1467 if its type has too few."""

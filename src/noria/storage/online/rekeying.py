@@ -7,7 +7,6 @@ earlier crash the next start drops its families.  Entering a row twice has no fu
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from copy import copy
 
@@ -30,7 +29,7 @@ class RekeyedCopy:
         self.table = StoredTable(wanted, symbols)
         self.table.indexes = list(_indexes(was, wanted, self.table))
         for family in self.families():
-            engine.create_family(family)
+            engine.create_family(family, rows=was.counters.rows)
 
     def families(self) -> Iterator[str]:
         yield self.table.family
@@ -90,11 +89,10 @@ def switched(engine: RocksEngine, table: StoredTable, wanted: TableDef, going: l
 
 def change(batch: WriteBatch, engine: RocksEngine, family: str, keys: list[bytes], values: list[bytes] | None) -> None:
     """Put the keys' values into the family; without values delete the keys."""
-    batch.set_default_column_family(engine.handle(family))
     if values is None:
-        deque(map(batch.delete, keys), maxlen=0)
+        engine.fill(batch, family, keys, (), ())
     else:
-        deque(map(batch.__setitem__, keys, values), maxlen=0)
+        engine.fill(batch, family, (), keys, values)
 
 
 def _indexes(was: StoredTable, wanted: TableDef, later: StoredTable) -> Iterator[Index]:

@@ -1,6 +1,7 @@
 """Records which column families are damaged: `noria-damage.json` beside RocksDB's files.
 
-A damaged file costs only the table it belongs to.  The record survives restarts, so that a new worker leaves out the
+A damaged file costs only the table it belongs to; of the family that small tables share, a damaged block costs only
+the tables in it.  The record survives restarts, so that a new worker leaves out the
 views over the table instead of reading the same block again.  An entry is deleted with its family (DROP TABLE), or
 when `noria check` reads the whole family without an error.
 """

@@ -1,5 +1,7 @@
 """RocksDB as this package uses it: column families by name, one synced commit at a time, bounded memory.
 
+A family may be a part of the family `shared` (`shared.py`).  Callers name a family and need not know where it is.
+
 Keeps true:
 
 * What `commit` returned from is on disk (WAL on, synced).  What it rejected for lack of space is not in the database.
@@ -10,22 +12,17 @@ Keeps true:
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from rocksdict import (
-    BlockBasedIndexType,
-    BlockBasedOptions,
     Cache,
     Checkpoint,
     ColumnFamily,
-    DBCompressionType,
-    DBRecoveryMode,
     IngestExternalFileOptions,
     Options,
     Rdict,
@@ -34,11 +31,10 @@ from rocksdict import (
 )
 
 from noria.core.errors import SqlError
-from noria.core.limits import STORE_SHARE
 from noria.storage.rocks import reading, recovery
 from noria.storage.rocks.damage import Damage, is_damage, sst_in
+from noria.storage.rocks.disk import DiskSpace, is_fresh
 from noria.storage.rocks.errors import (
-    StoreDamaged,
     StoreError,
     StoreInUse,
     damaged,
@@ -47,59 +43,20 @@ from noria.storage.rocks.errors import (
     opening_error,
     table_damaged,
 )
+from noria.storage.rocks.family_reads import FamilyReads
+from noria.storage.rocks.options import RocksMemory, engine_options
+from noria.storage.rocks.reading import Family, Part
+from noria.storage.rocks.shared import AT_ONCE, RESIDUE, SHARED, Parts, prefix_of, range_of
 from noria.storage.rocks.store_position import StorePosition
 from noria.storage.rocks.sync_mark import SyncMark
 
 META = "meta"
 DELTAS = "deltas"  # the delta log (`delta_log.py`)
 DEFAULT = "default"  # RocksDB's own family, which stays empty
-BALLAST = "noria-ballast"
 _BUFFERS = "rocksdb.cur-size-all-mem-tables"
 _UNFLUSHED = "rocksdb.cur-size-active-mem-table"
 _ENTRIES = "rocksdb.num-entries-active-mem-table"
 _FLUSHING = "rocksdb.num-immutable-mem-table"
-_FAMILY_BUFFERS = 4  # per family: with two, all commits wait if one buffer fills while the other is flushed
-_BYTES_PER_SYNC = 2**20  # of table files: else commits wait while megabytes of them are synced
-BLOOM_BITS = 10  # per key: about one look-up of an absent key in a hundred reads a block
-Found = TypeVar("Found")
-
-
-@dataclass(frozen=True)
-class RocksMemory:
-    """How much memory RocksDB may use, and how much disk it must leave free."""
-
-    cache_bytes: int = 64 * 2**20
-    write_buffer_bytes: int = 64 * 2**20  # of all families together
-    family_buffer_bytes: int = 32 * 2**20  # of one family before it is flushed
-    wal_bytes: int = 256 * 2**20  # bounds the log to replay at a start
-    reserve_bytes: int = 32 * 2**20  # commits are rejected when less disk is free, so that compaction can continue
-
-    @classmethod
-    def within(cls, limit: int) -> RocksMemory:
-        """The store's part of a memory limit for the whole process (0: no limit), halved, at most the defaults."""
-        share = max(int(limit * STORE_SHARE / 2), 2**20) if limit else cls.cache_bytes
-        return cls(min(cls.cache_bytes, share), min(cls.write_buffer_bytes, share),
-                   min(cls.family_buffer_bytes, share // 2))
-
-
-def table_options(options: Options | None = None, cache: Cache | None = None) -> Options:
-    """The options that determine how files on disk look; Spark's tasks write theirs with the same.
-
-    Filters and indexes are partitioned.  As one block, the filter of a file with two million keys (2.5 MB) would exceed
-    a shard of the cache, and each look-up would read it anew.
-    """
-    options = options or Options(raw_mode=True)
-    options.set_compression_type(DBCompressionType.lz4())
-    options.set_bytes_per_sync(_BYTES_PER_SYNC)
-    blocks = BlockBasedOptions()
-    if cache is not None:
-        blocks.set_block_cache(cache)
-    blocks.set_bloom_filter(BLOOM_BITS, False)
-    blocks.set_cache_index_and_filter_blocks(True)
-    blocks.set_index_type(BlockBasedIndexType.two_level_index_search())
-    blocks.set_partition_filters(True)
-    options.set_block_based_table_factory(blocks)
-    return options
 
 
 class RocksEngine:
@@ -107,7 +64,7 @@ class RocksEngine:
 
     def __init__(self, path: str, memory: RocksMemory):
         self.path, self.memory = path, memory
-        self._ballast = Path(path) / BALLAST
+        self.space = DiskSpace(path, memory.reserve_bytes)
         self._unchecked_bytes = 2**62  # committed since the disk's free space was last checked
         self.in_doubt = False  # did a commit fail, so that the log's end must be read again?
         self.reopened: Callable[[], object] = lambda: None  # called after the database was reopened
@@ -117,7 +74,13 @@ class RocksEngine:
         self._synced.sync, self._unlogged.disable_wal = True, True
         self._families: dict[str, Rdict] = {}
         self._handles: dict[str, ColumnFamily] = {}
+        self._parts = Parts(memory.part_entries)
         self._condemned: list[str] = []
+        reads = FamilyReads(self.family, self.unreadable)
+        self.get, self._read, self.slices, self.any_between = reads.get, reads.read, reads.slices, reads.any_between
+        self.values, self.items, self.keys_between = reads.values, reads.items, reads.keys_between
+        self.values_with_prefix, self.count_with_prefix, self.items_with_prefix = (
+            reads.values_with_prefix, reads.count_with_prefix, reads.items_with_prefix)
         self.lives = 0  # how many times the database was opened
         self._open()
 
@@ -125,9 +88,9 @@ class RocksEngine:
     def _open(self) -> None:
         self._closed = True
         self.lives += 1
-        fresh = self._is_fresh()
+        fresh = is_fresh(self.path)
         if not fresh:
-            recovery.check_log(self.path, lambda: self._options(False))
+            recovery.check_log(self.path, lambda: self._family_options())
         self.damage = Damage(self.path)
         names = self._open_database(fresh)
         self.opened_at = self.position()
@@ -137,9 +100,10 @@ class RocksEngine:
         try:
             if META not in names:
                 self.create_family(META)
+            self._settle_parts()
             self._quiet_damaged()
             self._set_mark()
-            self._fill_ballast()
+            self.space.fill_ballast()
         except BaseException:
             self.close()
             raise
@@ -150,7 +114,7 @@ class RocksEngine:
         The log was checked, so an unreadable file now belongs to a table.  RocksDB is then opened without strictness.
         """
         try:
-            names = [] if fresh else [n for n in Rdict.list_cf(self.path, self._options(fresh)) if n != DEFAULT]
+            names = [] if fresh else [n for n in Rdict.list_cf(self.path, self._family_options(fresh)) if n != DEFAULT]
             try:
                 self._db = self._rdict(fresh, names, not self.damage.families)
             except Exception as e:
@@ -166,9 +130,9 @@ class RocksEngine:
 
     def _rdict(self, fresh: bool, names: list[str], strict: bool) -> Rdict:
         """Open RocksDB.  strict: it rejects a database with an unreadable file, and stops writing when it meets one."""
-        options = self._options(fresh, recovery.tracked_options())
+        options = engine_options(self.memory, self._cache, fresh, recovery.tracked_options())
         options.set_paranoid_checks(strict)
-        return Rdict(self.path, options, {n: self._options(False) for n in names})
+        return Rdict(self.path, options, {n: self._family_options() for n in names})
 
     def _note_file(self, text: str, names: list[str]) -> str:
         """Record the damage of the family whose file RocksDB's message names; return it, or "" if there is none."""
@@ -185,8 +149,9 @@ class RocksEngine:
     def _quiet_damaged(self) -> None:
         """Disable compaction of damaged families, which would read the damaged file again and again."""
         for name in list(self.damage.families):
-            if name in self._families:
-                self._families[name].set_options({"disable_auto_compactions": "true"})
+            holder = name if name in self._families else SHARED
+            if holder in self._families:
+                self._families[holder].set_options({"disable_auto_compactions": "true"})
             else:
                 self.damage.forget(name)
 
@@ -200,35 +165,8 @@ class RocksEngine:
         except OSError as e:
             raise StoreError(f"cannot write to the data directory {self.path}: {e.strerror}") from e
 
-    def _is_fresh(self) -> bool:
-        """True for an empty directory; raises StoreDamaged for one that has data but no CURRENT."""
-        if not os.path.isdir(self.path):
-            try:
-                os.makedirs(self.path)
-            except OSError as e:
-                raise StoreError(f"cannot make the data directory {self.path}: {e.strerror}") from e
-        files = os.listdir(self.path)
-        if "CURRENT" in files:
-            return False
-        if any(f.endswith((".sst", ".log")) and os.path.getsize(os.path.join(self.path, f)) for f in files):
-            raise StoreDamaged(f"the data directory {self.path} is damaged: it has data but no file CURRENT; "
-                               "restore it from a backup")
-        return True
-
-    def _options(self, fresh: bool, base: Options | None = None) -> Options:
-        """Options of a column family, or with `base` those of the database."""
-        memory = self.memory
-        options = table_options(base, self._cache)
-        options.create_if_missing(fresh)
-        options.set_db_write_buffer_size(memory.write_buffer_bytes)
-        options.set_write_buffer_size(memory.family_buffer_bytes)
-        options.set_max_write_buffer_number(_FAMILY_BUFFERS)
-        options.set_max_total_wal_size(memory.wal_bytes)
-        options.set_level_compaction_dynamic_level_bytes(True)
-        options.set_keep_log_file_num(2)
-        # A torn record at the log's end is a commit that never returned; anywhere else it is damage to report.
-        options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
-        return options
+    def _family_options(self, fresh: bool = False) -> Options:
+        return engine_options(self.memory, self._cache, fresh)
 
     def memory_bytes(self) -> int:
         """The bytes that the block cache and the write buffers use now."""
@@ -239,10 +177,12 @@ class RocksEngine:
 
     def hold(self, memory: RocksMemory) -> None:
         """Set the cache and buffer sizes.  Buffers that exceed them are flushed."""
-        self.memory = memory
+        before, self.memory = self.memory, replace(memory, part_entries=self.memory.part_entries)
+        self.space.reserve_bytes = memory.reserve_bytes
         self._cache.set_capacity(memory.cache_bytes)
-        for family in self._families.values():
-            family.set_options({"write_buffer_size": str(memory.family_buffer_bytes)})
+        if memory.family_buffer_bytes != before.family_buffer_bytes:
+            for family in self._families.values():
+                family.set_options({"write_buffer_size": str(memory.family_buffer_bytes)})
         if self._buffers() > memory.write_buffer_bytes:
             self.flush()
 
@@ -280,36 +220,142 @@ class RocksEngine:
 
     # ---------------------------------------------------------------- families
     def families(self) -> list[str]:
-        return [name for name in self._families if name not in self._condemned]
+        return [n for n in (*self._families, *self._parts.sizes) if n != SHARED and n not in self._condemned]
 
-    def family(self, name: str) -> Rdict:
+    def family(self, name: str) -> Family:
+        if name in self._parts.sizes:
+            return Part(self._families[SHARED], prefix_of(name))
         return self._families[name]
 
-    def handle(self, name: str) -> ColumnFamily:
+    def is_part(self, name: str) -> bool:
+        return name in self._parts.sizes
+
+    def handle(self, name: str) -> ColumnFamily:  # of a family that is no part
         return self._handles[name]
 
-    def create_family(self, name: str, ballast: bool = False) -> None:
-        """Create an empty family, after dropping what a failed attempt left of it.  ballast: as in `commit`."""
+    def create_family(self, name: str, ballast: bool = False, rows: int | None = None) -> None:
+        """Create an empty family, after dropping what a failed attempt left of it.  ballast: as in `commit`.
+
+        rows: how many it will soon have; a few make it a part.
+        """
         self._make_room(0, ballast)
         self.reopen_if_in_doubt()
-        if name in self._families:
+        if name in self._families or name in self._parts.sizes:
             self.drop_family(name)
-        self._guarded(lambda: self._db.create_column_family(name, self._options(False)))
+        if rows is not None and rows < self.memory.part_entries and not self._shared_is_damaged():
+            if SHARED not in self._families:
+                self._create(SHARED)
+            self._parts.add(name)
+        else:
+            self._create(name)
+
+    def _create(self, name: str) -> None:
+        self._guarded(lambda: self._db.create_column_family(name, self._family_options()))
         self._hold(name)
+
+    def keep_part(self, name: str, rows: int) -> bool:
+        """Know a part of a table in the catalog, which may be empty; False if its rows are gone."""
+        if name in self._families:
+            return True
+        if SHARED not in self._families or (rows and name not in self._parts.sizes and not self._shared_is_damaged()):
+            return False
+        self._parts.add(name, rows)
+        return True
+
+    def _settle_parts(self) -> None:
+        """Find the parts that have keys, and drop the families of moves that were not committed."""
+        try:
+            for name in self._parts.settle(self._families):
+                self._drop_own(name)
+        except Exception as e:
+            self.unreadable(SHARED, e)
+
+    def separate(self, name: str) -> None:
+        """Move a part into a family of its own, which takes some milliseconds; a family that is none stays."""
+        if name not in self._parts.sizes:
+            return
+        size = self._parts.sizes[name]
+        self._make_room(size.nbytes, False)
+        self.reopen_if_in_doubt()
+        if name not in self._parts.sizes:  # the reopening found a move that is committed
+            return
+        items = self._read(name, lambda part: reading.items_under(part, b""))
+        batch = WriteBatch(raw_mode=True)
+        self._guarded(lambda: self._db.create_column_family(name, self._family_options()))
+        batch.set_default_column_family(self._db.get_column_family_handle(name))
+        deque(map(batch.__setitem__, [k for k, _ in items], [v for _, v in items]), maxlen=0)
+        batch.set_default_column_family(None)
+        batch.delete_range(*range_of(name), self._handles[SHARED])
+        self._guarded(lambda: self._db.write(batch, self._synced))  # if in doubt, `_settle_parts` finds out
+        self._mark.reach(self._db.latest_sequence_number())
+        self._parts.forget(name)
+        self._hold(name)
+
+    def _move_outgrown(self, times: float) -> None:
+        """Move the next part that is too large; one that was only written often stays.  A full disk delays it."""
+        name = self._parts.next_outgrown(times)
+        if name is not None:
+            with suppress(SqlError):
+                some = self._read(name, lambda part: reading.items(part, self.memory.part_entries))
+                if self._parts.measure(name, some):
+                    self.separate(name)
 
     def condemn(self, *names: str) -> None:
         """Mark families as unused: `tidy` drops them, or the next opening does."""
         self._condemned += names
 
     def tidy(self) -> bool:
-        """Drop one condemned family, which takes some milliseconds; return True if there are more."""
+        """Drop one condemned family or move one large part, in some milliseconds; return True if there are more."""
         if self._condemned:
-            self.drop_family(self._condemned[0])
-        return bool(self._condemned)
+            with suppress(SqlError):  # a full disk: the next opening drops a part
+                self.drop_family(self._condemned[0])
+        elif self._parts.outgrown and not self.in_doubt:
+            self._move_outgrown(1)
+        return bool(self._condemned or self._parts.outgrown)
+
+    def put_dropped(self, batch: WriteBatch, names: Collection[str]) -> None:
+        """Add to a batch that drops tables what drops their parts.  `forget_dropped` follows its commit."""
+        for name in filter(self.is_part, names):
+            batch.delete_range(*range_of(name), self._handles[SHARED])
+
+    def forget_dropped(self, names: Collection[str]) -> None:
+        """After the commit of `put_dropped`: the parts are gone; `tidy` drops the families."""
+        parts = list(filter(self.is_part, names))
+        self._condemned += [name for name in names if name not in parts]
+        for name in parts:
+            self._forget_part(name)
 
     def drop_family(self, name: str) -> None:
         if name in self._condemned:
             self._condemned.remove(name)
+        if name in self._parts.sizes:
+            batch = WriteBatch(raw_mode=True)
+            batch.delete_range(*range_of(name), self._handles[SHARED])
+            self._guarded(lambda: self._db.write(batch, self._synced))  # before a family of this name may be created
+            self._mark.reach(self._db.latest_sequence_number())
+            self._forget_part(name)
+        else:
+            self._drop_own(name)
+
+    def _forget_part(self, name: str) -> None:
+        self._parts.forget(name)
+        if name in self.damage.families:
+            self.damage.note(RESIDUE, self.damage.families[name])
+            self.damage.forget(name)
+        if not self._parts.sizes and self._shared_is_damaged():
+            self._drop_own(SHARED)
+            self.damage.forget(RESIDUE)
+
+    def _outlast(self) -> None:
+        """Write once more to `meta`: RocksDB forgets the last sequence number with the family that has it."""
+        batch = WriteBatch(raw_mode=True)
+        batch.put(recovery.MARKED, b"1", self._handles[META])
+        with suppress(Exception):  # a full disk: the next commit meets it, too
+            self._db.write(batch, self._unsynced)
+
+    def _drop_own(self, name: str) -> None:
+        if name in (DELTAS, SHARED):
+            self._outlast()
         del self._handles[name]
         family = self._families.pop(name)
         try:
@@ -321,62 +367,7 @@ class RocksEngine:
             family.close()
         self.damage.forget(name)
 
-    # ---------------------------------------------------------------- reading
-    def get(self, name: str, keys: Any) -> Any:
-        """The value of a key, or the values of a list of keys; None for an absent key."""
-        try:
-            return self._families[name].get(keys)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
-
-    def _read(self, name: str, read: Callable[[Rdict], Found]) -> Found:
-        """What `read` returns of a family; its failure is what `unreadable` makes of it."""
-        try:
-            return read(self._families[name])
-        except Exception as e:
-            raise self.unreadable(name, e) from e
-
-    def values_with_prefix(self, name: str, prefix: bytes, most: int = 2**62, after: bytes | None = None
-                           ) -> tuple[list[bytes], bytes | None]:
-        """The values of at most `most` keys that start with the prefix, in key order, from the key behind `after` on.
-
-        Also returns the last key, or None if the end was reached.
-        """
-        return self._read(name, lambda family: reading.values_under(family, prefix, most, after))
-
-    def count_with_prefix(self, name: str, prefix: bytes, most: int) -> int:
-        """How many keys start with the prefix; counts no further than `most`."""
-        return self._read(name, lambda family: reading.count_under(family, prefix, most))
-
-    def items_with_prefix(self, name: str, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        return self._read(name, lambda family: reading.items_under(family, prefix))
-
-    def keys_between(self, name: str, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
-        """Yield the keys from `first` to those that start with `last`, in order."""
-        try:
-            yield from reading.keys_between(self._families[name], first, last, backwards)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
-
-    def any_between(self, name: str, first: bytes, last: bytes) -> bool:
-        """True if there is a key from `first` to `last`, both included."""
-        return self._read(name, lambda family: reading.any_between(family, first, last))
-
-    def values(self, name: str, rows: int, first: bytes | None = None) -> list[bytes]:
-        """The first `rows` values from a key on; fewer only at the end."""
-        return self._read(name, lambda family: reading.values(family, rows, first))
-
-    def items(self, name: str, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
-        return self._read(name, lambda family: reading.items(family, rows, first))
-
-    def slices(self, name: str, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
-               ) -> Iterator[list[Any]]:
-        """Yield the keys, values or items of a family from `first` to below `end`, `rows` at a time."""
-        try:
-            yield from reading.slices(self._families[name], rows, what, first, end)
-        except Exception as e:
-            raise self.unreadable(name, e) from e
-
+    # ---------------------------------------------------------------- damage
     def unreadable(self, name: str, error: Exception) -> Exception:
         """Turn the error of a failed read of a family into the error that the caller raises."""
         text = one_line(error)
@@ -392,9 +383,31 @@ class RocksEngine:
         return self.damage_error(name)
 
     def damage_error(self, name: str) -> SqlError:
-        return table_damaged(self.table_of(name), self.damage.families[name])
+        return table_damaged(self.table_of(name), self.damage.families.get(name) or self.damage.families[SHARED])
+
+    def is_damaged(self, name: str) -> bool:
+        damaged = self.damage.families
+        return bool(damaged) and (name in damaged or (SHARED in damaged and name in self._parts.sizes))
+
+    def _shared_is_damaged(self) -> bool:
+        """True if a block of `shared` is unreadable, so that no new part may begin there."""
+        return any(name == SHARED or name not in self._families for name in self.damage.families)
 
     # ---------------------------------------------------------------- writing
+    def fill(self, batch: WriteBatch, name: str, removed: Collection[bytes], keys: Collection[bytes],
+             values: Collection[bytes]) -> None:
+        """Add to a batch: the keys to delete from a family, then the keys to put, with their values.
+
+        Afterwards the batch must get another default family: one that outlives a reopening must not hold the database.
+        """
+        holder = name
+        if name in self._parts.sizes:
+            removed, keys = self._parts.fill(name, removed, keys, values)
+            holder = SHARED
+        batch.set_default_column_family(self._handles[holder])
+        deque(map(batch.delete, removed), maxlen=0)
+        deque(map(batch.__setitem__, keys, values), maxlen=0)
+
     def commit(self, batch: WriteBatch, sync: bool = True, ballast: bool = False) -> None:
         """Write the whole batch.  Raises SqlError 1021 and writes nothing if the disk is full.
 
@@ -404,6 +417,8 @@ class RocksEngine:
         self._guarded(lambda: self._db.write(batch, self._synced if sync else self._unsynced))
         if sync:
             self._mark.reach(self._db.latest_sequence_number())
+        if self._parts.outgrown:
+            self._move_outgrown(AT_ONCE)
 
     def put_unlogged(self, batch: WriteBatch) -> None:
         """Write past the log, so that no commit waits until these bytes are synced.
@@ -423,36 +438,19 @@ class RocksEngine:
 
     def _make_room(self, nbytes: int, ballast: bool) -> None:
         """Raise SqlError 1021 if there is no space, even without the ballast if that may be used."""
-        if not ballast or self.has_space(nbytes):
+        if not ballast or self.space.suffices(nbytes):
             self.check_space(nbytes)
-            self._fill_ballast()
-            return
-        self._ballast.unlink(missing_ok=True)
-        if self._free_bytes() < self.memory.reserve_bytes // 8 + 2 * nbytes:
+            self.space.fill_ballast()
+        elif not self.space.suffices_without_ballast(nbytes):
             self.check_space(nbytes)
-
-    def _fill_ballast(self) -> None:
-        """Create a file that only reserves room: deleting it on a full disk lets DELETE and DROP TABLE run."""
-        size = self.memory.reserve_bytes // 2
-        if not size or self._ballast.exists() or not self.has_space(size):
-            return
-        with suppress(OSError), open(self._ballast, "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
 
     def check_space(self, nbytes: int) -> None:
         """Raise SqlError 1021 before RocksDB meets a full disk: log and flush of these bytes need room."""
-        while not self.has_space(nbytes) and self._condemned:
+        while not self.space.suffices(nbytes) and self._condemned:
             self.tidy()
-        if not self.has_space(nbytes):
-            raise disk_full(self.path, f"{self._free_bytes()} bytes are free, "
+        if not self.space.suffices(nbytes):
+            raise disk_full(self.path, f"{self.space.free_bytes()} bytes are free, "
                                        f"{self.memory.reserve_bytes} are kept in reserve")
-
-    def has_space(self, nbytes: int) -> bool:
-        return self._free_bytes() >= self.memory.reserve_bytes + 2 * nbytes
-
-    def _free_bytes(self) -> int:
-        disk = os.statvfs(self.path)
-        return disk.f_bavail * disk.f_frsize
 
     def _guarded(self, action: Callable[[], object]) -> None:
         try:
@@ -469,6 +467,7 @@ class RocksEngine:
     def ingest(self, name: str, paths: list[str]) -> None:
         """Ingest SST files into a family; RocksDB moves them."""
         self.reopen_if_in_doubt()
+        self.separate(name)
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         self._guarded(lambda: self._families[name].ingest_external_file(paths, options))
@@ -482,16 +481,17 @@ class RocksEngine:
 
     def flush(self) -> None:
         """Flush all memtables, after which a checkpoint takes milliseconds."""
-        for name in self.families():
-            self._guarded(self._families[name].flush)
+        for family in self._families.values():
+            self._guarded(family.flush)
 
     def flush_ahead(self, least_bytes: int) -> bool:
         """Start to flush memtables of at least so many bytes; True if no flush is running."""
-        for name in self.families():
-            family = self._families[name]
+        for name, family in self._families.items():
+            if name in self._condemned:
+                continue
             if family.property_int_value(_ENTRIES) and int(family.property_int_value(_UNFLUSHED) or 0) >= least_bytes:
                 self.begin_flush(name)
-        return not any(map(self.is_flushing, self.families()))
+        return not any(map(self.is_flushing, self._families))
 
     def checkpoint(self, path: str) -> None:
         self.check_space(0)

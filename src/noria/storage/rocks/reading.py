@@ -3,6 +3,9 @@
 At a block that RocksDB cannot read, the binding's plain iterators end as if behind the last key.  Rows would be missing
 silently.  Its cursors have a status that reports the damage.
 
+A `Part` is what a table has of a family that it shares with others (`shared.py`): the keys with one prefix.  Each
+function reads a part as a family of its own, without the prefix.
+
 Keeps true: a function returns everything between its bounds, or raises.  The binding raises a bare Exception, which
 `RocksEngine` turns into an error of the table.
 """
@@ -10,12 +13,38 @@ Keeps true: a function returns everything between its bounds, or raises.  The bi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice, repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 from rocksdict import Rdict, ReadOptions
 
 from noria.storage.format.encoding import successor
+
+
+@dataclass(frozen=True)
+class Part:
+    """The keys of a family that start with a prefix."""
+
+    whole: Rdict
+    prefix: bytes
+
+    def get(self, keys: Any) -> Any:
+        """As `Rdict.get`: the value of a key, or the values of a list of keys."""
+        if isinstance(keys, list):
+            return self.whole.get([self.prefix + key for key in keys])
+        return self.whole.get(self.prefix + keys)
+
+    def without(self, keys: list[bytes]) -> list[bytes]:
+        at = len(self.prefix)
+        return [key[at:] for key in keys]
+
+    def items_without(self, items: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        at = len(self.prefix)
+        return [(key[at:], value) for key, value in items]
+
+
+Family: TypeAlias = Rdict | Part
 
 
 def below(end: bytes | None) -> ReadOptions:
@@ -26,18 +55,22 @@ def below(end: bytes | None) -> ReadOptions:
     return bounds
 
 
-def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes | None = None
+def values_under(family: Family, prefix: bytes, most: int = 2**62, after: bytes | None = None
                  ) -> tuple[list[bytes], bytes | None]:
     """The values of at most `most` keys that start with the prefix, in key order, from the key behind `after` on.
 
     Also returns the last key, or None if the end was reached.
     """
+    if isinstance(family, Part):
+        behind = None if after is None else family.prefix + after
+        found, last = values_under(family.whole, family.prefix + prefix, most, behind)
+        return found, None if last is None else last[len(family.prefix) :]
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix if after is None else after + b"\0")
     value, step = cursor.value, cursor.next
-    found: list[bytes] = []
-    last: bytes | None = None
+    found = []
+    last = None
     for _ in repeat(None, most - 1):
         if (one := value()) is None:  # saves the call of `valid` for each row
             break
@@ -51,8 +84,10 @@ def values_under(family: Rdict, prefix: bytes, most: int = 2**62, after: bytes |
     return found, last
 
 
-def count_under(family: Rdict, prefix: bytes, most: int) -> int:
+def count_under(family: Family, prefix: bytes, most: int) -> int:
     """How many keys start with the prefix; counts no further than `most`."""
+    if isinstance(family, Part):
+        return count_under(family.whole, family.prefix + prefix, most)
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix)
@@ -65,7 +100,9 @@ def count_under(family: Rdict, prefix: bytes, most: int) -> int:
     return found
 
 
-def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
+def items_under(family: Family, prefix: bytes) -> list[tuple[bytes, bytes]]:
+    if isinstance(family, Part):
+        return family.items_without(items_under(family.whole, family.prefix + prefix))
     bounds = below(successor(prefix))
     cursor = family.iter(bounds)
     cursor.seek(prefix)
@@ -78,8 +115,13 @@ def items_under(family: Rdict, prefix: bytes) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
+def keys_between(family: Family, first: bytes, last: bytes, backwards: bool = False) -> Iterator[bytes]:
     """Yield the keys from `first` to those that start with `last`, in order."""
+    if isinstance(family, Part):
+        at = len(family.prefix)
+        for long in keys_between(family.whole, family.prefix + first, family.prefix + last, backwards):
+            yield long[at:]
+        return
     bounds = below(successor(last))
     cursor = family.iter(bounds)
     if backwards:
@@ -95,8 +137,10 @@ def keys_between(family: Rdict, first: bytes, last: bytes, backwards: bool = Fal
     cursor.status()
 
 
-def any_between(family: Rdict, first: bytes, last: bytes) -> bool:
+def any_between(family: Family, first: bytes, last: bytes) -> bool:
     """True if there is a key from `first` to `last`, both included."""
+    if isinstance(family, Part):
+        return any_between(family.whole, family.prefix + first, family.prefix + last)
     cursor = family.iter()
     cursor.seek(first)
     if not cursor.valid():
@@ -105,25 +149,34 @@ def any_between(family: Rdict, first: bytes, last: bytes) -> bool:
     return bool(cursor.key() <= last)
 
 
-def values(family: Rdict, rows: int, first: bytes | None = None) -> list[bytes]:
+def values(family: Family, rows: int, first: bytes | None = None) -> list[bytes]:
     """The first `rows` values from a key on; fewer only at the end."""
+    if isinstance(family, Part):
+        return _first(slices(family, rows, "values", first), rows)
     found = list(islice(family.values(from_key=first), rows))
     if len(found) < rows:
         _to_the_end(family, (found[-1:] or [None])[0], "value", first, None)
     return found
 
 
-def items(family: Rdict, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
+def items(family: Family, rows: int, first: bytes | None = None) -> list[tuple[bytes, bytes]]:
     """The first `rows` keys and values from a key on; fewer only at the end."""
+    if isinstance(family, Part):
+        return _first(slices(family, rows, "items", first), rows)
     found = list(islice(family.items(from_key=first), rows))
     if len(found) < rows:
         _to_the_end(family, found[-1][0] if found else None, "key", first, None)
     return found
 
 
-def slices(family: Rdict, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
+def slices(family: Family, rows: int, what: str, first: bytes | None = None, end: bytes | None = None
            ) -> Iterator[list[Any]]:
     """Yield a range in slices.  what: "keys", "values" or "items"."""
+    if isinstance(family, Part):
+        start, until = family.prefix + (first or b""), successor(family.prefix) if end is None else family.prefix + end
+        for long in slices(family.whole, rows, what, start, until):
+            yield long if what == "values" else family.without(long) if what == "keys" else family.items_without(long)
+        return
     bounds = below(end)
     stored = iter(getattr(family, what)(from_key=first, read_opt=bounds))
     last: Any = None
@@ -133,6 +186,14 @@ def slices(family: Rdict, rows: int, what: str, first: bytes | None = None, end:
     if what == "items" and last is not None:
         last = last[0]
     _to_the_end(family, last, "value" if what == "values" else "key", first, end)
+
+
+def _first(slices_: Iterator[list[Any]], rows: int) -> list[Any]:
+    """The first slice; one with fewer rows is the last, which the next step of the iterator verifies."""
+    found = next(slices_, [])
+    if len(found) < rows:
+        next(slices_, None)
+    return found
 
 
 def _to_the_end(family: Rdict, last: bytes | None, what: str, first: bytes | None, end: bytes | None) -> None:

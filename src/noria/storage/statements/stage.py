@@ -7,7 +7,6 @@ batch.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
@@ -233,9 +232,7 @@ class TableStage:
     def fill(self, batch: WriteBatch) -> None:
         for effect in self.effects:
             for change in effect.changes:
-                batch.set_default_column_family(self.engine.handle(change.family))
-                deque(map(batch.delete, change.removed), maxlen=0)
-                deque(map(batch.__setitem__, change.keys, change.values), maxlen=0)
+                self.engine.fill(batch, change.family, change.removed, change.keys, change.values)
         batch.set_default_column_family(None)  # a batch that outlives a reopening must not hold the database
 
     def delta(self, since: int = 0) -> Batch:

@@ -2,7 +2,8 @@
 
     format              the version of everything on disk
     fence               the latest owner's epoch
-    catalog             JSON: the program's statements, the tables, the last table id
+    catalog             JSON: the program's statements, the ids of its tables, the last table id
+    table:<id>          JSON: a table; only a change of it writes it
     index:<family>      JSON: an index that is complete
     counters:<family>   rows, AUTO_INCREMENT counter and row number of a table (`table.Counters`)
     done:<slot>         JSON: (epoch, seq) and results of one of the last writes (`catalog.CommittedWrite`)
@@ -23,14 +24,22 @@ from rocksdict import WriteBatch
 from noria.core.limits import HISTORY_CHANGES, HISTORY_CHARACTERS
 from noria.core.types import TableDef
 from noria.dataflow.messages.packets import ChangeOrigin, RecordedChange
-from noria.storage.format.catalog import FORMAT, CommittedWrite, family_of, table_from_json, table_to_json
+from noria.storage.format import catalog
+from noria.storage.format.catalog import (
+    CATALOG,
+    FIRST_WITHOUT_PICKLE,
+    FORMAT,
+    TABLE,
+    CommittedWrite,
+    family_of,
+)
 from noria.storage.rocks import recovery
 from noria.storage.rocks.engine import DELTAS, META, RocksEngine
 from noria.storage.rocks.errors import StoreDamaged, StoreError, StoreFenced, refuse_newer
 from noria.storage.tables.table import Counters, Index, StoredTable
 
 RECENT_RESULTS = 1024  # so many writes may be unacknowledged at a time and still be resent
-_FORMAT, FENCE, _CATALOG = recovery.FORMAT_KEY, b"fence", b"catalog"
+_FORMAT, FENCE = recovery.FORMAT_KEY, b"fence"
 _INDEX, _COUNTERS, _DONE, _HISTORY = b"index:", b"counters:", b"done:", b"history:"
 
 
@@ -52,7 +61,7 @@ def check_format(engine: RocksEngine, path: str, renew: Callable[[RocksEngine, W
             raise StoreError(f"the data directory {path} holds a RocksDB database that is not Noria's: "
                              "give another --data-dir")
         batch = WriteBatch(raw_mode=True)
-        if stored is not None:
+        if stored is not None and int(stored) < FIRST_WITHOUT_PICKLE:
             renew(engine, batch)
         put(engine, batch, _FORMAT, str(FORMAT).encode())
         engine.commit(batch)
@@ -80,27 +89,44 @@ def with_id(table: TableDef, id: int) -> TableDef:
 
 def read_catalog(engine: RocksEngine) -> tuple[tuple[str, ...], list[TableDef], int]:
     """The program's statements, its tables, and the greatest table id ever used."""
-    stored = get(engine, _CATALOG)
-    if stored is None:
-        return (), [], 0
-    data = json.loads(stored)
-    return tuple(data["recipe"]), [table_from_json(t) for t in data["tables"]], data["last_table_id"]
+    return catalog.read_catalog(lambda key: get(engine, key))
 
 
-def put_catalog(
-    engine: RocksEngine, batch: WriteBatch, recipe: Sequence[str], tables: Sequence[StoredTable], last_table_id: int
-) -> None:
-    data = {"recipe": list(recipe), "tables": [table_to_json(t.definition) for t in tables],
-            "last_table_id": last_table_id}
-    put(engine, batch, _CATALOG, json.dumps(data).encode())
-    for table in tables:
-        for index in table.indexes:
-            put_index(engine, batch, table, index)
+StoredTables = dict[int, tuple[TableDef, tuple[Index, ...], Counters]]  # by table id
+
+
+class StoredCatalog:
+    """What is stored of each table, so that a change of the program writes only what it changes."""
+
+    def __init__(self) -> None:
+        self._tables: StoredTables = {}
+
+    def put(self, engine: RocksEngine, batch: WriteBatch, recipe: Sequence[str], tables: Sequence[StoredTable],
+            last_table_id: int) -> StoredTables:
+        """Add the catalog to a batch.  Returns what `committed` takes after the commit."""
+        batch.put(CATALOG, catalog.catalog_to_bytes(recipe, (t.definition.table_id for t in tables), last_table_id),
+                  engine.handle(META))
+        now = {t.definition.table_id: (t.definition, tuple(t.indexes), t.counters) for t in tables}
+        for table in tables:
+            definition, indexes, counters = now[table.definition.table_id]
+            was = self._tables.get(definition.table_id)
+            if was is None or was[0] is not definition:
+                put(engine, batch, catalog.table_key(definition.table_id), catalog.table_to_bytes(definition))
+            for index in indexes if was is None or was[1] != indexes else ():
+                put_index(engine, batch, table, index)
+            if was is None or was[0] is not definition or was[2] is not counters:
+                put_counters(engine, batch, definition, counters)
+        for id in self._tables.keys() - now.keys():
+            batch.delete(catalog.table_key(id), engine.handle(META))
+        return now
+
+    def committed(self, now: StoredTables) -> None:
+        self._tables = now
 
 
 def program_of(engine: RocksEngine) -> list[tuple[bytes, bytes]]:
     """The entries that are the same on every worker: the catalog with its history and its indexes."""
-    return [item for prefix in (_CATALOG, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
+    return [item for prefix in (CATALOG, TABLE, _INDEX, _HISTORY) for item in engine.items_with_prefix(META, prefix)]
 
 
 def put_note(engine: RocksEngine, batch: WriteBatch, version: int, note: ChangeOrigin) -> None:

@@ -12,6 +12,7 @@ from noria.core.symbols import Symbols
 from noria.core.types import TableDef
 from noria.storage.rocks.engine import RocksEngine
 from noria.storage.rocks.errors import damaged
+from noria.storage.rocks.shared import SHARED
 from noria.storage.tables import meta
 from noria.storage.tables.table import Index, StoredTable
 
@@ -40,8 +41,9 @@ class OpenTables:
     def check_data(self, path: str) -> None:
         """Raise StoreDamaged if a table's data, or that of an index, is gone."""
         for table in self.by_name.values():
-            if not {table.family, *(i.family for i in table.indexes)} <= set(self._engine.families()):
-                raise damaged(path, f"table {table.name} has no data")
+            for family in (table.family, *(i.family for i in table.indexes)):
+                if not self._engine.keep_part(family, table.counters.rows):
+                    raise damaged(path, f"table {table.name} has no data")
 
     def definitions(self) -> dict[str, TableDef]:
         return {name: table.definition for name, table in self.by_name.items()}
@@ -54,10 +56,9 @@ class OpenTables:
 
     def damage_of(self, name: str) -> SqlError | None:
         """The error of a table that cannot be used because a file of it or of its indexes is unreadable."""
-        bad = self._engine.damage.families
-        table = self.there(name) if bad else None
+        table = self.there(name) if self._engine.damage.families else None
         families = () if table is None else (table.family, *(i.family for i in table.indexes))
-        return next((self._engine.damage_error(f) for f in families if f in bad), None)
+        return next((self._engine.damage_error(f) for f in families if self._engine.is_damaged(f)), None)
 
     def there(self, name: str) -> StoredTable | None:
         """The table, also if the change under way drops it."""
@@ -74,7 +75,7 @@ class OpenTables:
         for table in self.by_name.values():
             if family in (table.family, *(i.family for i in table.indexes)):
                 return table.name
-        return family
+        return "of those with few rows" if family == SHARED else family
 
     def of_id(self, table: TableDef) -> StoredTable:
         """The table with the same id, whatever its name."""

@@ -24,8 +24,8 @@ from noria.core.errors import SqlError
 from noria.core.errors.codes import DUP_ENTRY
 from noria.core.types import BIGINT, TableDef
 from noria.storage.format.encoding import key_parts_of_arrow, pack_keys, pack_rows, parts_of_arrow
-from noria.storage.rocks.engine import table_options
 from noria.storage.rocks.errors import StoreError
+from noria.storage.rocks.options import table_options
 from noria.storage.tables.table import Index
 
 ROW_NUMBER = "__row"  # the column that numbers the rows of a table without a primary key

@@ -1,6 +1,7 @@
 """One base table on disk: its families, and the encoding of codes as keys and rows.
 
-A table's rows are in family `t<id>` under the primary key.  A table without one is a bag: its key is an invisible row
+A family is a column family of RocksDB, or a part of one (`rocks/shared.py`).  A table's rows are in family `t<id>`
+under the primary key.  A table without one is a bag: its key is an invisible row
 number of 8 bytes, so equal rows stay several rows.  An index is a family of its own that maps (index columns, key) to
 key.  A UNIQUE index maps (index columns) to key.  A row with a NULL in it equals no other row and is stored as in a
 plain index.

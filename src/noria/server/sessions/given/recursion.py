@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -153,7 +153,7 @@ def _kept_type(type: SqlType) -> SqlType:
     return replace(type, timestamp=False) if type.timestamp else type
 
 
-def _no_table(name: str) -> Sequence[Sequence[Any]]:
+def _no_table(name: str, equal: Mapping[str, str]) -> Sequence[Sequence[Any]]:
     raise AssertionError("the plan reads no table")
 
 

@@ -6,10 +6,11 @@ Keeps true: the columns are those of `sql/statements/information.py`.  A propert
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
+from noria.core.symbols import fold
 from noria.core.types import Column, Field, Kind, SqlType, TableDef
 from noria.server.outcomes import ResultSet
 from noria.server.sessions.inspect import inspection
@@ -31,15 +32,25 @@ async def answer(command: Information, program: ProgramCatalog, user: str) -> Re
 
 def _answered(command: Information, program: NamedRelations, user: str) -> ResultSet:
     query, own = command.query, {"definer": f"{user}@%", "grantee": f"'{user}'@'%'"}
-    rows = run(query.plan, lambda name: [
-        tuple((own | row).get(c.name.lower()) for c in RELATIONS[name].columns) for row in _ROWS[name](program)])
+
+    def rows_of(name: str, equal: Mapping[str, str]) -> list[tuple[Any, ...]]:
+        only = equal.get("table_name")
+        found = _OF_NAMES[name](program, only) if name in _OF_NAMES else _ROWS[name](program)
+        return [tuple((own | row).get(c.name.lower()) for c in RELATIONS[name].columns) for row in found]
+
+    rows = run(query.plan, rows_of)
     return ResultSet(query.fields, [row[:query.visible] for row in rows])
 
 
-def _named(program: NamedRelations) -> Iterator[tuple[Values, str, str]]:
-    """Yield each table and view: the columns that identify it, its name and its kind."""
+def _named(program: NamedRelations, only: str | None) -> Iterator[tuple[Values, str, str]]:
+    """Yield each table and view: the columns that identify it, its name and its kind.
+
+    only: the folded name, without its database, that a query asks for; None: it asks for all.
+    """
     for name, kind in inspection.relations(program):
         database, bare = program.databases.split(name)
+        if only is not None and fold(bare) != only:
+            continue
         yield {"table_catalog": "def", "table_schema": database, "table_name": bare}, name, kind
 
 
@@ -49,8 +60,8 @@ def _schemata(program: NamedRelations) -> Iterator[Values]:
                "default_collation_name": database.collation}
 
 
-def _tables(program: NamedRelations) -> Iterator[Values]:
-    for names, _, kind in _named(program):
+def _tables(program: NamedRelations, only: str | None) -> Iterator[Values]:
+    for names, _, kind in _named(program, only):
         if kind == "VIEW":
             yield {**names, "table_type": kind, "table_comment": "VIEW"}
         else:
@@ -58,8 +69,8 @@ def _tables(program: NamedRelations) -> Iterator[Values]:
                    "create_options": "", "table_comment": ""}
 
 
-def _columns(program: NamedRelations) -> Iterator[Values]:
-    for names, name, _ in _named(program):
+def _columns(program: NamedRelations, only: str | None) -> Iterator[Values]:
+    for names, name, _ in _named(program, only):
         placeholder = program.placeholder_view(name)
         if placeholder is not None and not placeholder.fields:
             continue  # it reads a placeholder view, and has no columns until that is replaced
@@ -218,7 +229,7 @@ def _user_privileges(program: NamedRelations) -> Iterator[Values]:
 
 def _partitions(program: NamedRelations) -> Iterator[Values]:
     """Yield a row without a partition for each table, as MySQL does: no table has partitions."""
-    for names, _, kind in _named(program):
+    for names, _, kind in _named(program, None):
         if kind != "VIEW":
             yield {**names, "partition_comment": "", "nodegroup": ""}
 
@@ -228,8 +239,11 @@ def _none(program: NamedRelations) -> Iterator[Values]:
     return iter(())
 
 
+_OF_NAMES: dict[str, Callable[[NamedRelations, str | None], Iterator[Values]]] = {
+    "tables": _tables, "columns": _columns,
+}
 _ROWS: dict[str, Callable[[NamedRelations], Iterator[Values]]] = {
-    "schemata": _schemata, "tables": _tables, "columns": _columns, "statistics": _statistics,
+    "schemata": _schemata, "statistics": _statistics,
     "table_constraints": _table_constraints, "key_column_usage": _key_column_usage,
     "referential_constraints": _referential_constraints,
     "check_constraints": _check_constraints, "views": _views, "engines": _engines,

@@ -6,7 +6,7 @@ It visits each row, so it is for some thousands of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import not_supported, read_limit_error
 from noria.core.expressions.evaluate import certain
 from noria.core.expressions.evaluate import compile as compiled
+from noria.core.expressions.expr import Call, Col, Const, Expr, conjuncts
 from noria.core.limits import INFORMATION_ROWS, NULL_CODE
 from noria.core.plain_symbols import PlainSymbols
+from noria.core.symbols import fold
 from noria.core.types import Field
 from noria.core.values import decode, encode
 from noria.plan.batch_nodes import Limit, Sort
@@ -24,12 +26,16 @@ from noria.plan.constant_row import GivenRows, Nothing
 from noria.plan.mir import Agg, Aggregate, Base, Distinct, Filter, Join, Mir, Project, UnionAll
 
 Row = tuple[int, ...]  # codes
-Rows = Callable[[str], Sequence[Sequence[Any]]]
+Rows = Callable[[str, Mapping[str, str]], Sequence[Sequence[Any]]]
 
 
 def run(plan: Mir, rows: Rows) -> list[tuple[Any, ...]]:
-    """Return the plan's rows, in its order.  rows: returns the rows of a table, by its name, as Python values.  Raises
-    SqlError 1235 for an operator that is not implemented here, and 3024 if a join has too many rows."""
+    """Return the plan's rows, in its order.  Raises SqlError 1235 for an operator that is not implemented here, and
+    3024 if a join has too many rows.
+
+    rows: returns the rows of a table, by its name, as Python values.  It also gets the folded texts that columns must
+    equal, by their names in lower case, and may leave out rows with others.
+    """
     runner = _PlanRun(rows)
     return [tuple(decode(c, f.type, runner.symbols) for c, f in zip(row, plan.fields, strict=True))
             for row in runner.run(plan)]
@@ -48,8 +54,7 @@ class _PlanRun:
 
     def run(self, plan: Mir) -> list[Row]:
         if isinstance(plan, Base):
-            return [tuple(encode(v, f.type, self.symbols) for v, f in zip(row, plan.fields, strict=True))
-                    for row in self._rows(plan.table.name)]
+            return self._base(plan, {})
         if isinstance(plan, Nothing):
             return []
         if isinstance(plan, GivenRows):
@@ -65,8 +70,14 @@ class _PlanRun:
             raise not_supported("this in a query of information_schema", "ask for the rows, and work on them")
         return step(self, plan)
 
+    def _base(self, plan: Base, equal: Mapping[str, str]) -> list[Row]:
+        return [tuple(encode(v, f.type, self.symbols) for v, f in zip(row, plan.fields, strict=True))
+                for row in self._rows(plan.table.name, equal)]
+
     def filter(self, plan: Filter) -> list[Row]:
-        batch = self._batch(plan.input)
+        below = plan.input
+        batch = (Batch.from_rows(self._base(below, _equal(plan.predicate, below)), below.width)
+                 if isinstance(below, Base) else self._batch(below))
         return batch.where(certain(plan.predicate)(batch, self.symbols)).rows()
 
     def project(self, plan: Project) -> list[Row]:
@@ -148,6 +159,18 @@ class _PlanRun:
 
     def _batch(self, plan: Mir) -> Batch:
         return Batch.from_rows(self.run(plan), plan.width)
+
+
+def _equal(predicate: Expr, base: Base) -> dict[str, str]:
+    """The folded texts that the predicate requires of columns, by their names in lower case."""
+    found = {}
+    for term in conjuncts(predicate):
+        if isinstance(term, Call) and term.op == "eq":
+            columns = [a for a in term.args if isinstance(a, Col)]
+            texts = [a.value for a in term.args if isinstance(a, Const) and isinstance(a.value, str)]
+            if columns and texts:
+                found[base.fields[columns[0].index].name.lower()] = fold(texts[0])
+    return found
 
 
 _STEPS: dict[type[Mir], Callable[[_PlanRun, Any], list[Row]]] = {
