@@ -9,7 +9,7 @@ Keeps true: an error in a row that the SELECT drops is not the SELECT's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
@@ -50,7 +50,7 @@ def checks_single_values(run: Run) -> Run:
             found = run(self, select, *arguments, **named)
         except SqlError as error:
             raise of_read(select.view.plan, error) from None
-        return _later(found, select.view.plan) if isinstance(found, Awaitable) else found
+        return Unbegun(found, partial(_later, select.view.plan)) if isinstance(found, Awaitable) else found
 
     return cast(Run, answered)
 
@@ -71,13 +71,27 @@ def evaluates_in_order(run: Run) -> Run:
             if not is_evaluation_error(error):
                 raise
             return again(in_one_plan(select))
-        return _or_in_one_plan(found, select, again) if isinstance(found, Awaitable) else found
+        return Unbegun(found, partial(_or_in_one_plan, select, again)) if isinstance(found, Awaitable) else found
 
     return cast(Run, answered)
 
 
-async def _or_in_one_plan(answer: Awaitable[ResultSet], select: Select,
-                          again: Callable[[Select], Awaitable[ResultSet]]) -> ResultSet:
+class Unbegun:
+    """An answer that `made` makes of another one when it is awaited.  `close` drops both, if nobody awaits it."""
+
+    def __init__(self, answer: Awaitable[Any], made: Callable[[Awaitable[Any]], Coroutine[Any, Any, Any]]):
+        self._answer, self._made = answer, made
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._made(self._answer).__await__()
+
+    def close(self) -> None:
+        if isinstance(self._answer, Coroutine | Unbegun):
+            self._answer.close()
+
+
+async def _or_in_one_plan(select: Select, again: Callable[[Select], Awaitable[ResultSet]],
+                          answer: Awaitable[ResultSet]) -> ResultSet:
     try:
         return await answer
     except SqlError as error:
@@ -86,7 +100,7 @@ async def _or_in_one_plan(answer: Awaitable[ResultSet], select: Select,
     return await again(in_one_plan(select))
 
 
-async def _later(answer: Awaitable[Any], plan: Mir) -> Any:
+async def _later(plan: Mir, answer: Awaitable[Any]) -> Any:
     try:
         return await answer
     except SqlError as error:

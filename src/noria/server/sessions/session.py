@@ -13,7 +13,7 @@ dropped or redefined meanwhile is planned again, so no client gets errors about 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -29,6 +29,7 @@ from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
 from noria.server.answering.executor import Executor
+from noria.server.answering.first_answer import Unbegun
 from noria.server.answering.hits import MissedKey
 from noria.server.answering.statements import CachedStatement
 from noria.server.logins import LoginGuard
@@ -257,10 +258,9 @@ class Session:
                     pending = missed_reads.begin(self, answer, compiled.view, text, in_time) if isinstance(
                         answer, MissedKey) else None
                     return in_time() if pending is None else pending
-                else:
-                    if asyncio.iscoroutine(answer):
-                        answer.close()  # it has not begun
-                    first = session_reads.within(self, compiled, values)
+                if isinstance(answer, Coroutine | Unbegun):
+                    answer.close()
+                first = session_reads.within(self, compiled, values)
             elif plain:
                 if (found := self._as_of(compiled, values)) is not None:
                     return found
