@@ -28,7 +28,7 @@ class MariaDb:
 
     def __init__(self, directory: Path):
         assert DAEMON is not None and INSTALL is not None
-        data, self._socket = directory / "mariadb", str(directory / "s")
+        data, self.socket = directory / "mariadb", str(directory / "s")
         self._log, temporary = directory / "mariadb.log", directory / "tmp"
         temporary.mkdir()
         around = {**os.environ, "TMPDIR": str(temporary)}
@@ -37,7 +37,7 @@ class MariaDb:
                 [INSTALL, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal",
                  "--skip-test-db", "--user=root"], check=True, stdout=log, stderr=log, timeout=120, env=around)
             self._process = subprocess.Popen(
-                [DAEMON, "--no-defaults", f"--datadir={data}", "--user=root", f"--socket={self._socket}",
+                [DAEMON, "--no-defaults", f"--datadir={data}", "--user=root", f"--socket={self.socket}",
                  "--skip-networking", "--innodb-flush-log-at-trx-commit=0", "--character-set-server=utf8mb4",
                  "--collation-server=utf8mb4_unicode_nopad_ci", "--lower-case-table-names=1",
                  "--sql-mode=ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,"
@@ -53,7 +53,7 @@ class MariaDb:
         return True
 
     def connect(self, database: str | None = "oracle") -> Any:
-        connection = pymysql.connect(unix_socket=self._socket, user="root", autocommit=True, ssl_disabled=True)
+        connection = pymysql.connect(unix_socket=self.socket, user="root", autocommit=True, ssl_disabled=True)
         if database is not None:
             with connection.cursor() as cursor:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {database}")
@@ -62,7 +62,7 @@ class MariaDb:
 
     def connector(self) -> Any:
         """By the driver that has prepared statements."""
-        return mysql.connector.connect(unix_socket=self._socket, user="root", autocommit=True, use_pure=True,
+        return mysql.connector.connect(unix_socket=self.socket, user="root", autocommit=True, use_pure=True,
                                        collation="utf8mb4_general_ci", ssl_disabled=True)
 
     def close(self) -> None:

@@ -115,7 +115,7 @@ def oracle(tmp_path: Path) -> Iterator[MariaDb]:
 
 def at(server: Served | MariaDb) -> list[str]:
     place = ["-h127.0.0.1", f"-P{server.mysql_port}", "--skip-ssl"] if isinstance(server, Served) else [
-        f"-S{server._socket}"]
+        f"-S{server.socket}"]
     return ["--no-defaults", *place, "-uroot", "--default-character-set=utf8mb4"]
 
 

@@ -62,7 +62,7 @@ def maria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             cursor.execute(TABLE)
             for row in ROWS:
                 cursor.execute(f"INSERT INTO x VALUES ({', '.join(['%s'] * len(row))})", row)
-        connection = pymysql.connect(unix_socket=server._socket, user="root", database="oracle", autocommit=None,
+        connection = pymysql.connect(unix_socket=server.socket, user="root", database="oracle", autocommit=None,
                                      conv={}, charset="utf8mb4", collation="utf8mb4_unicode_nopad_ci")
         yield connection.cursor()
     finally:

@@ -72,7 +72,7 @@ def counts(connection: Any) -> list[Any]:
 @pytest.mark.parametrize("flag", [0, CLIENT.FOUND_ROWS], ids=["changed", "found"])
 @pytest.mark.parametrize("workers", [1, 3])
 def test_affected_rows(maria: MariaDb, tmp_path: Path, workers: int, flag: int) -> None:
-    with pymysql.connect(unix_socket=maria._socket, user="root", autocommit=True, client_flag=flag) as connection:
+    with pymysql.connect(unix_socket=maria.socket, user="root", autocommit=True, client_flag=flag) as connection:
         with connection.cursor() as cursor:
             for text in ("DROP DATABASE IF EXISTS counted", "CREATE DATABASE counted", "USE counted"):
                 cursor.execute(text)
