@@ -45,9 +45,10 @@ def commands() -> list[str]:
 def test_the_commands_move_a_shop_and_back(tmp_path: Path) -> None:
     mariadb, server = MariaDb(tmp_path), Served(tmp_path / "data")
     there, back = mariadb.connect("shop"), f"-u root -S {mariadb.socket}"
-    for text in SHOP:
-        execute(there, text)
     try:
+        for text in SHOP:
+            execute(there, text)
+
         def run(command: str) -> str:
             at = command.replace("-h db.example -u app -p ", f"{back} ").replace("-P 3307", f"-P {server.mysql_port}")
             assert at != command
