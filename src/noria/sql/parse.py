@@ -373,7 +373,7 @@ def _select(statement: Statement, tree: exp.Expr, catalog: Catalog) -> tuple[Com
 
 def _counted(statement: Statement, tree: exp.Select, catalog: Catalog) -> tuple[Command, Binder]:
     """SELECT SQL_CALC_FOUND_ROWS."""
-    if tree.args.get("locks"):
+    if tree.args.get("locks") or locking_derived(tree) is not None:
         raise refuse("SQL_CALC_FOUND_ROWS with FOR UPDATE or FOR SHARE", tree, "leave one of them out")
     return found_rows.counted(tree, lambda bare: _select(statement, bare, catalog), lambda count, parameters: _select(
         replace(statement, parameters=parameters), count, catalog))

@@ -214,3 +214,4 @@ def test_rows_of_a_derived_table(server: LocalServer) -> None:
     assert refused(b, "SELECT id FROM t WHERE id = 3 FOR UPDATE NOWAIT") == 3572
     assert run(b, "SELECT id FROM t WHERE id = 3 FOR SHARE NOWAIT") == [(3,)]
     assert refused(b, "SELECT x FROM (SELECT id AS x FROM t FOR UPDATE SKIP LOCKED) AS d") == 1235
+    assert refused(b, "SELECT SQL_CALC_FOUND_ROWS x FROM (SELECT id AS x FROM t FOR UPDATE) AS d LIMIT 1") == 1235

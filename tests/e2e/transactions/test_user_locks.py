@@ -174,6 +174,7 @@ def test_a_time_limit_ends_a_wait(two: tuple[Any, Any]) -> None:
     ("SELECT GET_LOCK('x')", 1582, "Incorrect parameter count in the call to native function 'GET_LOCK'"),
     ("SELECT RELEASE_ALL_LOCKS(1)", 1582, "native function 'RELEASE_ALL_LOCKS'"),
     ("SELECT GET_LOCK('x', RELEASE_LOCK('y'))", 1235, "one after the other"),
+    ("SELECT 1 + GET_LOCK('x', 1 + SLEEP(0))", 1235, "one after the other"),
     ("SELECT IF(1 = 2, GET_LOCK('x', 0), 1)", 1235, "call it in a column of its own"),
     ("SELECT @none AND GET_LOCK('x', 0)", 1235, "call it in a column of its own"),
     ("SET @x = GET_LOCK('x', 0)", 1235, "use SELECT or DO"),
@@ -203,6 +204,8 @@ def test_within_an_expression(two: tuple[Any, Any]) -> None:
     assert run(b, "SELECT COALESCE(IS_FREE_LOCK('x'), 7) + 1, IS_USED_LOCK('x') = CONNECTION_ID()") == [(1, 0)]
     assert run(a, "SELECT 1 + RELEASE_LOCK('x'), CONCAT(RELEASE_LOCK('x'), 'y')") == [(2, None)]
     assert run(b, "SELECT GET_LOCK('x', 0) AND @none IS NULL, 2 WHERE GET_LOCK('y', 0) = 1") == [(1, 2)]
+    assert run(b, "SELECT RELEASE_LOCK(CONCAT(LEFT('x1', 1), '')), GET_LOCK(CONCAT('x', @none IS NULL), 0)") == [(1, 1)]
+    assert run(b, "SELECT RELEASE_LOCK('x1') + 1, GET_LOCK('x', 0 * 1)") == [(2, 1)]
     assert run(b, "SELECT RELEASE_ALL_LOCKS() * 10, (SELECT GET_LOCK('x', 0))") == [(20, 1)]
 
 

@@ -119,11 +119,12 @@ def _function(node: exp.Expr) -> str:
 
 
 def _arguments(context: Context, function: str, node: exp.Expr) -> tuple[OutputColumn, ...]:
-    """The arguments of a function about locks, or of SLEEP: constants, variables and functions such as DATABASE()."""
+    """The arguments of a function about locks, or of SLEEP: expressions of constants, variables and functions such as
+    DATABASE()."""
     if len(node.expressions) != WAITING_FUNCTIONS[function]:
         raise wrong_count(function)
     found = tuple(_item(context, n, None) for n in node.expressions)
-    if any(i.name in WAITING_FUNCTIONS for i in found if i.kind == "function"):
+    if any(i.name in WAITING_FUNCTIONS for item in found for i in (item, *item.arguments) if i.kind == "function"):
         raise refuse(f"such a function as an argument of {function}", node, "call them one after the other")
     return found
 

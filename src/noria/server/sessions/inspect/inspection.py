@@ -88,9 +88,11 @@ def _fitting(field: Field, value: Any) -> Field:
 
 
 def value_of(item: OutputColumn, about: SessionFacts) -> Any:
-    """The value of a constant, a variable or a function of the session."""
+    """The value of a constant, a variable, a function of the session, or an expression of these without subqueries."""
     if item.kind == "value":
         return item.value
+    if item.compute is not None and not item.queries:
+        return item.compute([value_of(a, about) for a in item.arguments]).value
     if item.kind == "user_variable":
         return about.user_variables.get(item.name.lower())
     if item.kind == "variable":
