@@ -296,6 +296,10 @@ class SelectedWrite:
     ignore: bool = False
 
     @property
+    def ignores(self) -> bool:
+        return self.ignore or (self.insert is not None and self.insert.on_duplicate == "ignore")
+
+    @property
     def tables(self) -> tuple[str, ...]:
         """The names of the tables that it writes."""
         return tuple(t.table.name for t in self.targets) if self.insert is None else (self.insert.table,)

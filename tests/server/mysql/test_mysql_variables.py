@@ -25,7 +25,7 @@ ISOLATION = ("transaction_isolation", "tx_isolation")
     ("character_set_results", None, {"character_set_results": None}, False),
     ("collation_connection", "utf8mb4_unicode_ci", {"collation_connection": "utf8mb4_unicode_ci"}, False),
     ("sql_mode", "STRICT_TRANS_TABLES,strict_trans_tables", {"sql_mode": "STRICT_TRANS_TABLES"}, False),
-    ("sql_mode", "", {"sql_mode": ""}, True),
+    ("sql_mode", "", {"sql_mode": ""}, False),
     ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {"sql_mode": "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, False),
     ("sql_mode", "concat(@@sql_mode,',STRICT_ALL_TABLES')", {"sql_mode": "NO_ZERO_DATE,STRICT_ALL_TABLES"}, False),
     ("time_zone", "+00:00", {"time_zone": "+00:00"}, False),

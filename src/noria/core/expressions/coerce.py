@@ -33,6 +33,8 @@ _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(.*)", re.D
 _DATE = re.compile(r"\s*(\d{4}|\d{2})[-/.:](\d{1,2})[-/.:](\d{1,2})(?:[T ]\s*(.*?))?\s*", re.DOTALL)
 _TIME = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*(Z|[+-]\d{1,2}:\d{2})?")
 _DIGITS = re.compile(r"\s*(\d{6}|\d{8}|\d{12}|\d{14})(?:\.(\d*))?\s*")
+_PREFIX = re.compile(r"\s*\d+[-/.:]\d+[-/.:]\d+(?:[T ]\s*\d+:\d+(?::\d+(?:\.\d*)?)?)?|\s*\d{6,}")
+NO_MEMBER = Decimal("NaN")  # a value for an ENUM: none of its members, which is shown as ''.  No client can send it.
 _TIMESTAMP_RANGE = datetime(1970, 1, 1, 0, 0, 1), datetime(2038, 1, 19, 3, 14, 7, 999_999)
 
 
@@ -271,6 +273,8 @@ def _listed(value: Any, column: Column, row: int) -> str:
     """Convert to ENUM or SET, by the members' text or by number."""
     type = column.type
     code: int | None = None
+    if type.kind is Kind.ENUM and isinstance(value, Decimal) and value.is_nan():
+        return ""
     if isinstance(value, str):
         code = (member_place if type.kind is Kind.ENUM else member_mask)(value, type.members)
     if code is None and (not isinstance(value, str) or value.strip().isdigit()):
@@ -401,6 +405,16 @@ def _parsed(text: str) -> datetime | None:
         return _build(found[1], pairs, None)
     moment = _build(found[1], pairs + [int(clock[i] or 0) for i in (1, 2, 3)], clock[4])
     return moment - _offset(clock[5]) if clock[5] else moment
+
+
+def moment_prefix(text: str) -> str:
+    """The date or moment with which a text begins, which may be none of the calendar; "" if it begins with none.
+
+    >>> moment_prefix("2020-02-31 10:11 and more")
+    '2020-02-31 10:11'
+    """
+    found = _PREFIX.match(text)
+    return found[0] if found else ""
 
 
 def _build(year: str, parts: list[int], fraction: str | None) -> datetime:

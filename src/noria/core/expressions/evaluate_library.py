@@ -16,13 +16,15 @@ from noria.core.batch import Codes
 from noria.core.errors import SqlError
 from noria.core.errors.codes import DATA_OUT_OF_RANGE
 from noria.core.expressions import casts
+from noria.core.expressions.coerce import coerce
 from noria.core.expressions.expr import Call
 from noria.core.expressions.failures import is_of_a_row
+from noria.core.expressions.lenient import FITTED, fit, implicit
 from noria.core.expressions.library import LIBRARY, ArgumentType, Function
 from noria.core.expressions.zero_date import ZERO_CODE
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT, NULL_CODE, REGEXP_FAILURES
 from noria.core.symbols import NO_SYMBOLS, Symbols
-from noria.core.types import MOMENTS, Kind, SqlType
+from noria.core.types import MOMENTS, Column, Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
 
 Node = Callable[[Codes, Symbols], Codes]
@@ -30,7 +32,7 @@ Compute = Callable[[list[Codes], Symbols], Codes]  # over the codes of the argum
 
 
 def library_node(e: Call, nodes: list[Node]) -> Node:
-    function = LIBRARY[e.op]
+    function = _fitting(e) if e.op == FITTED else LIBRARY[e.op]
     compute = _over_values(e, function) if function.codes is None else _over_arrays(e, function.codes)
     dates = [n for n, a in enumerate(e.args) if a.type.kind in MOMENTS and function.want(n) in _DATES]
     if function.sees_zero or not dates:
@@ -50,6 +52,18 @@ def library_node(e: Call, nodes: list[Node]) -> Node:
 
 
 _DATES = (ArgumentType.DATE, ArgumentType.MOMENT)
+
+
+def _fitting(e: Call) -> Function:
+    """The conversion to what a column of the call's type keeps (`functions.fitted`)."""
+    column = Column("", e.type, e.nullable)
+
+    def values(value: Any) -> Any:
+        if value is None:
+            return None if column.nullable else implicit(column)
+        return coerce(fit(value, column, 1)[0], column, 1)
+
+    return Function((ArgumentType.ANY,), e.type, values=values, sees_null=True, sees_zero=True)
 
 
 # ------------------------------------------------------------------ over arrays

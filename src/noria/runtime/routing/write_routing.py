@@ -316,8 +316,8 @@ def _numbered(statement: Insert, table: TableDef, numbers: AutoIncrementValues) 
     at = table.auto_increment
     assert at is not None
     codes = _codes(statement, table, at, PlainSymbols())
-    unnumbered = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
-    numbered_codes = codes[(codes != NULL_CODE) & (codes != 0)]
+    wanted = statement.is_numbered(codes)
+    unnumbered, numbered_codes = np.flatnonzero(wanted), codes[~wanted]
     brings = max(int(numbered_codes.max()), 0) if len(numbered_codes) else 0
     if not len(unnumbered):
         return statement, brings
@@ -328,7 +328,7 @@ def _numbered(statement: Insert, table: TableDef, numbers: AutoIncrementValues) 
     codes = codes.copy()
     above = 0
     for row, code in enumerate(codes.tolist()):  # in row order: a greater value raises the following ones
-        if code in (NULL_CODE, 0):
+        if wanted[row]:
             codes[row] = numbers.next(table, 1, above)
         else:
             above = max(above, code)

@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.core.errors import division_by_zero
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Col, Const, Expr
-from noria.core.expressions.functions import at_time, call, cast, cut
+from noria.core.expressions.functions import at_time, call, cast, cut, zero_divisors
 from noria.core.statements import DEFAULT, ClientWrite, Delete, Insert, Update
 from noria.core.types import Column, TableDef
 from noria.core.values import arrow_type
@@ -48,7 +49,7 @@ def timed(statement: ClientWrite, table: TableDef, utc: datetime, offset: timede
 def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta) -> Insert:
     rows, columns = statement.rows, statement.columns
     if statement.clock:
-        rows = tuple([tuple([constant(at_time(v, utc, offset)) if isinstance(v, Expr) else v for v in row])
+        rows = tuple([tuple([_computed(at_time(v, utc, offset)) if isinstance(v, Expr) else v for v in row])
                       for row in rows])
     stamps = [n for n, i in enumerate(columns) if table.columns[i].type.timestamp] if offset else []
     if stamps and not isinstance(rows, (pa.RecordBatch, pa.Table)):  # Arrow's moments are in UTC
@@ -65,7 +66,14 @@ def _insert(statement: Insert, table: TableDef, utc: datetime, offset: timedelta
     elif absent or listed:
         rows = tuple([_stamped(row, listed, utc, offset) + more for row in rows])
     assignments = _assigned(statement.assignments, table, utc, offset) if statement.assignments else ()
-    return Insert(statement.table, (*columns, *absent), rows, statement.on_duplicate, assignments)
+    return statement._replace(columns=(*columns, *absent), rows=rows, assignments=assignments, clock=False)
+
+
+def _computed(e: Expr) -> Any:
+    """The value of an expression without columns.  Raises error 1365 for a division by zero."""
+    if any(map(constant, zero_divisors(e))):
+        raise division_by_zero()
+    return constant(e)
 
 
 def _stamp(column: Column, utc: datetime, offset: timedelta) -> datetime:

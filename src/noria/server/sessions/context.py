@@ -13,6 +13,7 @@ from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, Warning_
 from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.locked_tables import LockedTables
+from noria.server.sessions.modes.sql_mode import SqlMode
 from noria.server.sessions.running import RunningStatement
 from noria.server.sessions.transactions.transaction import SessionTransaction
 from noria.server.sessions.transactions.transaction_service import TransactionService
@@ -53,6 +54,10 @@ class SessionContext(Protocol):
     @property
     def namespace(self) -> str:
         """Under which database and mode of GROUP BY the session's texts are known (`sql/text/databases.py`)."""
+
+    @property
+    def mode(self) -> SqlMode:
+        """What the session's sql_mode says about writes."""
 
     @property
     def server_variables(self) -> Mapping[str, Any]:

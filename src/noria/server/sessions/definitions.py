@@ -35,7 +35,7 @@ async def run(session: SessionContext, command: sql.Command, items: writes.Items
         time_zone.refuse_converting(command)
     if isinstance(command, sql.CHECKED_KEYS) and not session.variables["foreign_key_checks"]:
         command = replace(command, foreign_key_checks=False)
-    if not zero_dates.are_allowed(session.variables["sql_mode"]):
+    if not session.mode.zero_dates:
         zero_dates.refuse_default(command)
     await session.commit()
     tables = _tables_changed(session, command)

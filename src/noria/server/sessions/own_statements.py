@@ -1,4 +1,4 @@
-"""Statements that concern only their session: SET, USE, PREPARE and EXECUTE, and those without effect.
+"""Statements that concern only their session: SET, USE, SHOW, PREPARE and EXECUTE, and those without effect.
 
 Keeps true: a statement of PREPARE belongs to its session and is planned at each EXECUTE, with the values of variables.
 """
@@ -28,6 +28,8 @@ from noria.server.answering import time_zone
 from noria.server.outcomes import Ok, Outcome, ResultSet, Warning_
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.inspect import inspection
+from noria.server.sessions.inspect.explain import Explainer
+from noria.server.sessions.running import Processes
 from noria.server.sessions.variables import changes, most_errors
 from noria.sql import commands as sql
 
@@ -182,6 +184,19 @@ def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
     texts[name] = text
 
 
+async def answer_show(session: SessionContext, command: sql.Show, processes: Processes, explainer: Explainer
+                      ) -> ResultSet:
+    """Answer SHOW."""
+    program = session.executor.program
+    if command.what == "processlist":
+        return inspection.processlist(processes.rows(command.full))
+    if command.what == "create table" and (table := program.table(command.target)) is not None:
+        return inspection.create_table(table, await program.next_number(table), program.catalog)
+    if command.what.startswith("noria "):
+        return await explainer.show(command)
+    return inspection.show(command, program.catalog, session)
+
+
 async def _execute(session: SessionContext, command: sql.ExecutePrepared) -> Outcome:
     text = session.prepared_texts.get(command.name.lower())
     if text is None:
@@ -200,4 +215,4 @@ def _unknown(name: str, what: str) -> SqlError:
     return SqlError(*UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({name}) given to {what}")
 
 
-__all__ = ["check_known", "run"]
+__all__ = ["answer_show", "check_known", "run"]

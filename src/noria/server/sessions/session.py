@@ -58,6 +58,7 @@ from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.inspect import information, inspection
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
+from noria.server.sessions.modes.sql_mode import SqlMode, mode_of
 from noria.server.sessions.running import Processes, RunningStatement, hinted_ms
 from noria.server.sessions.transactions.transaction import SessionTransaction
 from noria.server.sessions.transactions.transaction_service import TransactionService
@@ -117,6 +118,10 @@ class Session:
     def set_status(self) -> None:
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
             IN_TRANSACTION if self.in_transaction else 0)
+
+    @property
+    def mode(self) -> SqlMode:
+        return mode_of(self.variables["sql_mode"])
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -273,8 +278,8 @@ class Session:
                     self.warnings = ()
                     return Ok()
                 at_once = not (self.transaction.active or self.temporary or self._locks.busy)
-                if isinstance(command, _WRITES) and at_once and self.executor.is_by_key(
-                        compiled, command) and not self.transaction.is_checked(command):
+                if isinstance(command, _WRITES) and at_once and self.executor.is_by_key(compiled, command) and not (
+                        self.transaction.is_checked(command) or writes.may_be_lenient(self, command)):
                     later = writes.submit(self, command)
                     self.running.write(later.future, text)
                     self.running.writes_to = command
@@ -422,7 +427,7 @@ class Session:
             self._processes.kill(command.number, command.connection)
             return Ok()
         if isinstance(command, sql.Show):
-            return await self._show(command)
+            return await own_statements.answer_show(self, command, self._processes, self._explainer)
         if isinstance(command, sql.Explain):
             command = replace(command, command=session_reads.now(self, command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
@@ -445,16 +450,6 @@ class Session:
             self.running.limit(limit)
         locks = partial(self._user_locks.evaluated, about=self, set_state=self._set_state)
         return inspection.select_items(await locks(await session_reads.computed(self, command, locks)), self)
-
-    async def _show(self, command: sql.Show) -> ResultSet:
-        if command.what == "processlist":
-            return inspection.processlist(self._processes.rows(command.full))
-        if command.what == "create table" and (table := self.executor.program.table(command.target)) is not None:
-            return inspection.create_table(table, await self.executor.program.next_number(table),
-                                           self.executor.program.catalog)
-        if command.what.startswith("noria "):
-            return await self._explainer.show(command)
-        return inspection.show(command, self.executor.program.catalog, self)
 
     # ------------------------------------------------------------ the session's state
     async def _transact(self, command: sql.Transaction) -> None:

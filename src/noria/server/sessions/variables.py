@@ -26,6 +26,7 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions.library.zones import zone_of
 from noria.core.limits import LONGEST_EXECUTION_MS
+from noria.server.sessions.modes.sql_mode import STRICT
 
 Value = Any  # int, str, bool or None
 Kept = tuple[Value, str]  # the normalised value, and a warning for the client ("" for none)
@@ -38,8 +39,6 @@ _REWRITING_MODES = ("ANSI", "ANSI_QUOTES", "PIPES_AS_CONCAT", "NO_BACKSLASH_ESCA
 _APPEND = re.compile(r"concat\s*\(\s*@@(?:session\.)?sql_mode\s*,\s*'([^']*)'\s*\)", re.IGNORECASE)
 _PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO",
                 "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE", "NO_AUTO_VALUE_ON_ZERO"}
-_LAX_MODES = {"ALLOW_INVALID_DATES"}
-_STRICT_MODES = {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "TRADITIONAL"}
 _OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
@@ -177,12 +176,9 @@ def _sql_mode(name: str, value: Value) -> Kept:
         if mode in _REWRITING_MODES:
             raise _wrong(name, mode, "it would change what statements mean, and Noria reads MySQL's default dialect "
                                      "only: leave it out")
-        if mode not in _STRICT_MODES | _PLAIN_MODES | _LAX_MODES:
+        if mode not in STRICT | _PLAIN_MODES:
             raise _wrong(name, mode)
-    warning = ""
-    if not _STRICT_MODES & set(modes) or _LAX_MODES & set(modes):
-        warning = "Noria is strict whatever sql_mode says: a value that does not fit its column is refused"
-    return ",".join(dict.fromkeys(modes)), warning
+    return ",".join(dict.fromkeys(modes)), ""
 
 
 def _appended(value: str, before: Value) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from noria.control.catalog.origin import made_by
-from noria.core.errors import SqlError, not_supported
+from noria.core.errors import SqlError
 from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.statements import Delete, Insert, Update, WriteResult
 from noria.core.types import TableDef
@@ -20,7 +20,7 @@ from noria.server.sessions import session_reads
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
 from noria.server.sessions.modes import zero_dates
-from noria.server.sessions.modes.auto_increment_zero import refuse_zero
+from noria.server.sessions.modes.lenient_writes import Leniency
 from noria.sql import commands as sql
 
 MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
@@ -28,8 +28,39 @@ Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 
 async def run(session: SessionContext, command: Insert | Update | Delete) -> Outcome:
-    """Run a write and wait for its outcome."""
+    """Run a write and wait for its outcome.  If a value does not fit where MySQL only warns, run it with another."""
     command = _in_mode(session, command)
+    leniency = leniency_of(session, isinstance(command, Insert) and command.on_duplicate == "ignore")
+    try:
+        done = await _tried(session, leniency.first(command))
+    except SqlError as e:
+        leniency.warnings.clear()
+        again = leniency.again(command, e)
+        if again is None:
+            raise
+        done = await _tried(session, again)
+    return warned(done, leniency.warnings)
+
+
+def may_be_lenient(session: SessionContext, command: Insert | Update | Delete) -> bool:
+    """Whether the write may have to be tried twice."""
+    return not session.mode.is_default or (isinstance(command, Insert) and command.on_duplicate == "ignore")
+
+
+def leniency_of(session: SessionContext, ignore: bool, selected: bool = False) -> Leniency:
+    """How lenient the session is towards a statement.  ignore: it says IGNORE."""
+    return Leniency(session.mode, session.executor.program.table, ignore, selected)
+
+
+def warned(done: Ok, warnings: Sequence[SqlError]) -> Ok:
+    """Add warnings to the outcome of a write."""
+    if not warnings:
+        return done
+    info = done.info.replace("Warnings: 0", f"Warnings: {len(warnings)}")
+    return replace(done, warnings=[("Warning", e.code, e.message) for e in warnings[:MOST_WARNINGS]], info=info)
+
+
+async def _tried(session: SessionContext, command: Insert | Update | Delete) -> Ok:
     await session.locked.admit_write(command, session.transaction, session.variables)
     transaction = session.transaction
     if transaction.active or transaction.is_checked(command):
@@ -38,7 +69,7 @@ async def run(session: SessionContext, command: Insert | Update | Delete) -> Out
         return written(session, command, done)
     later = submit(session, command)
     await session.running.written(later.future)
-    return later.then(later.future)
+    return written(session, command, later.future)
 
 
 async def run_selected(session: SessionContext, command: sql.SelectedWrite, items: Items) -> Outcome:
@@ -46,10 +77,12 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     await session.locked.admit_write(command, session.transaction, session.variables)
     for table in command.tables:
         _check_write(session, table)
-    if command.insert is not None and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
-        _refuse_numbering(session, command.insert)
+    if command.insert is not None:
+        insert = _in_mode(session, command.insert)
+        assert isinstance(insert, Insert)
+        command = replace(command, insert=insert)
     select, found = command.select, None
-    ignored: list[SqlError] = []
+    leniency = leniency_of(session, command.ignores, command.insert is not None)
     if isinstance(select, tuple):
         found = _together([await items(row) for row in select])
     elif isinstance(select, sql.Select) and not session.transaction.active:
@@ -58,27 +91,15 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
         await session_reads.wait_for_own_writes(session)
     session.running.set_state("waiting for the worker")
     try:
-        result, rows = await session.transaction.write_selected(command, found, session.offset, ignored)
+        result, rows = await session.transaction.write_selected(command, found, session.offset, leniency)
     finally:
         session.collect_own_writes()
     if command.insert is not None:
-        return applied(session, command.insert._replace(rows=range(rows)), result, True)
+        return warned(applied(session, command.insert._replace(rows=range(rows)), result, True), leniency.warnings)
     table = command.tables[0]
     done = applied(session, Delete(table, None) if command.targets[0].assignments is None
                     else Update(table, (), None), result)
-    if not ignored:
-        return done
-    info = done.info.replace("Warnings: 0", f"Warnings: {len(ignored)}")
-    warnings = [("Warning", e.code, e.message) for e in ignored[:MOST_WARNINGS]]
-    return replace(done, warnings=warnings, info=info)
-
-
-def _refuse_numbering(session: SessionContext, insert: Insert) -> None:
-    """Refuse to insert rows that are not known yet where a 0 would have to stay a 0."""
-    table = session.executor.program.table(insert.table)
-    if table is not None and any(table.columns[c].auto_increment for c in insert.columns):
-        raise not_supported("INSERT … SELECT of AUTO_INCREMENT values with NO_AUTO_VALUE_ON_ZERO",
-                            "leave the mode or the column out")
+    return warned(done, leniency.warnings)
 
 
 def _together(results: Sequence[ResultSet]) -> ResultSet:
@@ -99,7 +120,6 @@ def _check_write(session: SessionContext, table: str) -> None:
 async def _within(session: SessionContext, command: Insert | Update | Delete) -> Ok:
     """Run a write within the transaction."""
     _check_write(session, command.table)
-    _refuse_zero(session, command)
     program = session.executor.program
     session.running.set_state("waiting for the worker")
     try:
@@ -119,19 +139,15 @@ def _in_mode(session: SessionContext, command: Insert | Update | Delete) -> Inse
 def in_mode(session: SessionContext, command: Insert | Update | Delete, table: TableDef | None
             ) -> Insert | Update | Delete:
     """Return the write of a table as the session's sql_mode reads it."""
-    return zero_dates.read(command, table) if zero_dates.are_allowed(session.variables["sql_mode"]) else command
-
-
-def _refuse_zero(session: SessionContext, command: Insert | Update | Delete) -> None:
-    if isinstance(command, Insert) and "NO_AUTO_VALUE_ON_ZERO" in session.variables["sql_mode"]:
-        refuse_zero(command, session.executor.program.table(command.table))
+    if isinstance(command, Insert) and not session.mode.numbers_zero:
+        command = command._replace(keeps_zero=True)
+    return zero_dates.read(command, table) if session.mode.zero_dates else command
 
 
 def submit(session: SessionContext, command: Insert | Update | Delete) -> PendingOutcome[Outcome]:
     """Begin a write without a transaction."""
     command = _in_mode(session, command)
     _check_write(session, command.table)
-    _refuse_zero(session, command)
     wait_s = float(session.variables["innodb_lock_wait_timeout"])
     return PendingOutcome(session.executor.submit(command, session.offset, wait_s=wait_s),
                           partial(written, session, command))
@@ -160,4 +176,4 @@ def applied(session: SessionContext, command: Insert | Update | Delete, result: 
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["applied", "in_mode", "run", "run_selected", "submit", "written"]
+__all__ = ["applied", "in_mode", "leniency_of", "may_be_lenient", "run", "run_selected", "submit", "warned", "written"]

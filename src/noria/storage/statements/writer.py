@@ -34,7 +34,6 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.expressions.coerce import integer_bounds
 from noria.core.expressions.expr import Col, Expr, substitute
 from noria.core.integers import codes_of, span
-from noria.core.limits import NULL_CODE
 from noria.core.statements import (
     DEFAULT,
     NEW,
@@ -126,6 +125,7 @@ def joins(statement: Statement, first: Statement) -> bool:
     """True if the INSERT can run as one statement together with those from `first` on."""
     return (isinstance(statement, Insert) and isinstance(first, Insert)
             and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
+            and statement.keeps_zero == first.keeps_zero
             and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
 
 
@@ -355,8 +355,8 @@ class _Insert:
         return len(rows), [list(map(itemgetter(column), rows)) for column in range(width)]
 
     def _generate(self, codes: Codes, column: Column) -> None:
-        """Fill in AUTO_INCREMENT values for NULL and 0, in row order; explicit values raise the counter."""
-        wanted = np.flatnonzero((codes == NULL_CODE) | (codes == 0))
+        """Fill in AUTO_INCREMENT values, in row order; explicit values raise the counter."""
+        wanted = np.flatnonzero(self.statement.is_numbered(codes))
         mark = self.stage.counters.auto_increment
         if not len(wanted):
             mark = max(mark, int(codes.max()))
@@ -445,8 +445,10 @@ class _Insert:
         return self._add(codes, keys, [r for r, v in enumerate(victims) if v is None])
 
     def _replace(self, codes: Codes, keys: list[bytes], at: list[int]) -> int:
-        """Count 2 for a row that replaces another, 1 for a new or an unchanged one."""
+        """Count 2 for a row that replaces another, 1 for a new one.  Count 1 for an unchanged row of a table with one
+        unique key, and 2 in others, because there MySQL deletes it and inserts it again."""
         affected, rows = 0, list(range(len(keys)))
+        unchanged = 1 if len(self.table.unique_indexes) + bool(self.table.key) == 1 else 2
         while rows:  # a row may replace one by its key and others by UNIQUE indexes
             victims = self._victims(codes[:, rows], [keys[r] for r in rows])
             meets = [(r, v) for r, v in zip(rows, victims, strict=True) if v is not None]
@@ -457,7 +459,7 @@ class _Insert:
             again = {r for (r, _), equal in zip(meets, same.tolist(), strict=True) if equal}
             removed = np.flatnonzero(~same)
             self.stage.add(removal(self.stage, found.take(removed)))
-            affected += len(removed) + len(again)
+            affected += len(removed) + unchanged * len(again)
             rows = [r for r in rows if r not in again]
             if not len(removed):
                 break

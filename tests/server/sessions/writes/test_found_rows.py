@@ -41,6 +41,8 @@ STATEMENTS = (
     "INSERT INTO s VALUES (9, 9, 1), (9, 8, 3) ON DUPLICATE KEY UPDATE y = y",
     "INSERT IGNORE INTO p VALUES (1, 1), (50, 1), (51, 1)", "INSERT IGNORE INTO p VALUES (50, 1)",
     "REPLACE INTO p VALUES (50, 1), (51, 2), (52, 3)", "REPLACE INTO p VALUES (50, 1)",
+    "REPLACE INTO s VALUES (9, 8, 3)", "REPLACE INTO s VALUES (9, 8, 3), (9, 8, 3)",
+    "REPLACE INTO a (id, u, n) VALUES (1, 1, 5)", "REPLACE INTO a (id, u, n) VALUES (1, 1, 5)",
     "UPDATE p SET n = 3", "UPDATE p SET n = 3", "UPDATE p SET n = 4 WHERE id = 3", "UPDATE p SET n = 4 WHERE id = 3",
     "UPDATE p SET n = 4 WHERE id = 3333", "DELETE FROM p WHERE n = 3",
 )

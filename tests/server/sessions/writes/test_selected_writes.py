@@ -277,13 +277,6 @@ def test_a_statement_has_one_time(db: Any) -> None:
     assert a.rows("SELECT COUNT(DISTINCT at) FROM made") == [(1,)]
 
 
-def test_zeros_are_not_numbered_against_the_mode(db: Any) -> None:
-    a = Connection(db)
-    a.sql("SET sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
-    assert a.code("INSERT INTO post (id, author) SELECT 0, id FROM author") == 1235
-    assert a.sql("INSERT INTO post (author) SELECT id FROM author").affected == 4
-
-
 def test_databases(db: Any) -> None:
     a = Connection(db)
     a.sql("CREATE DATABASE shop")

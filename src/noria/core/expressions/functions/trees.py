@@ -10,7 +10,8 @@ from typing import Any
 from noria.core.expressions.expr import Call, Col, Const, Expr, Param, walk
 from noria.core.expressions.functions.base import CLOCK, TRUE, call, cast, literal, retyped
 from noria.core.expressions.functions.logic import FLIPPED
-from noria.core.types import DATETIME
+from noria.core.expressions.lenient import FITTED
+from noria.core.types import DATETIME, Column
 
 
 def rebuilt(e: Expr, column: Callable[[Col], Expr]) -> Expr:
@@ -28,12 +29,29 @@ def zero_divisors(e: Expr) -> list[Expr]:
 
     Divisions in a branch of a choice are left out: the choice's condition may guard them.
     """
-    if not isinstance(e, Call):
+    if not isinstance(e, Call) or e.op == FITTED:
         return []
     found = [t for a in (e.args[:1] if e.op in LAZY else e.args) for t in zero_divisors(a)]
     if e.op in ("div", "intdiv", "mod"):
         found.append(call("and", call("eq", e.args[1], literal(0)), call("not", call("is_null", e.args[0]))))
     return found
+
+
+def undivided(e: Expr) -> Expr:
+    """The expression in which a division by zero is NULL and no error: `zero_divisors` finds none in it."""
+    if not isinstance(e, Call):
+        return e
+    made = with_each_argument(e, undivided)
+    if not (isinstance(made, Call) and made.op in ("div", "intdiv", "mod")):
+        return made
+    return call("if", call("eq", made.args[1], literal(0)), literal(None), made)
+
+
+def fitted(e: Expr, column: Column) -> Expr:
+    """What the column keeps of a value that may not fit it, as MySQL decides it where a write is not strict.
+
+    A division by zero is NULL.  A column that may not have NULL keeps its implicit default."""
+    return Call(column.type, column.nullable, FITTED, (e,))
 
 
 LAZY = frozenset({"if", "case", "coalesce", "and", "or"})
@@ -68,6 +86,8 @@ def with_arguments(e: Call, args: tuple[Expr, ...]) -> Expr:
     """Make the same call with other arguments, and derive its type and nullability again."""
     if e.op in CLOCK:
         return e
+    if e.op == FITTED:
+        return replace(e, args=args)
     if e.op in ("cast", "retype"):
         return (cast if e.op == "cast" else retyped)(args[0], e.type)
     return call(e.op, *args)

@@ -20,6 +20,7 @@ from noria.server.sessions import session_reads, writes
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.given.temporary import TemporaryTable, TemporaryTables
 from noria.server.sessions.inspect import inspection
+from noria.server.sessions.modes.lenient_writes import Leniency
 from noria.server.sessions.transactions.selected_parts import parts_of
 from noria.sql import commands as sql
 from noria.sql.parse import parse, prepare
@@ -69,7 +70,7 @@ async def run(session: SessionContext, command: sql.Command, items: writes.Items
         return Ok()
     if isinstance(command, Insert | Update | Delete) and (table := own.find(command.table)) is not None:
         own.before_write(session.transaction.active)
-        return writes.applied(session, command, _written(session, table, command))
+        return _run(session, table, command)
     if isinstance(command, sql.SelectedWrite) and any(own.find(n) for n in command.tables):
         return await _write_selected(session, command, items)
     if isinstance(command, sql.Show) and (table := own.find(command.target)) is not None:
@@ -119,11 +120,12 @@ async def _write_selected(session: SessionContext, command: sql.SelectedWrite, i
     session.temporary.before_write(session.transaction.active)
     before = [(t, t.state()) for t in tables if t is not None]
     results: list[WriteResult] = []
+    leniency = _leniency(session, command.ignores, command.insert is not None)
     try:
         for part in parts_of(command, found.fields, [tuple(r) for r in found.rows]):
             table = session.temporary.find(part.table)
             assert table is not None
-            results.append(_written(session, table, part, command.ignore))
+            results.append(_written(session, table, part, leniency))
     except SqlError:
         for table, state in before:
             table.restore(state)
@@ -131,19 +133,43 @@ async def _write_selected(session: SessionContext, command: sql.SelectedWrite, i
     done = WriteResult(sum(r.affected for r in results), next((r.last_insert_id for r in results if r.last_insert_id),
                                                               0), sum(r.matched for r in results))
     if command.insert is not None:
-        return writes.applied(session, command.insert._replace(rows=range(len(found.rows))), done, True)
+        ok = writes.applied(session, command.insert._replace(rows=range(len(found.rows))), done, True)
+        return writes.warned(ok, leniency.warnings)
     name = command.tables[0]
-    return writes.applied(session, Delete(name, None) if command.targets[0].assignments is None
-                          else Update(name, (), None), done)
+    ok = writes.applied(session, Delete(name, None) if command.targets[0].assignments is None
+                        else Update(name, (), None), done)
+    return writes.warned(ok, leniency.warnings)
 
 
-def _written(session: SessionContext, table: TemporaryTable, part: Insert | Update | Delete,
-             ignore: bool = False
+def _run(session: SessionContext, table: TemporaryTable, command: Insert | Update | Delete) -> Outcome:
+    leniency = _leniency(session, isinstance(command, Insert) and command.on_duplicate == "ignore")
+    result = _written(session, table, command, leniency)
+    return writes.warned(writes.applied(session, command, result), leniency.warnings)
+
+
+def _leniency(session: SessionContext, ignore: bool, selected: bool = False) -> Leniency:
+    own = session.temporary
+    return Leniency(session.mode, lambda n: None if (t := own.find(n)) is None else t.definition, ignore, selected)
+
+
+def _written(session: SessionContext, table: TemporaryTable, part: Insert | Update | Delete, leniency: Leniency
              ) -> WriteResult:
+    """Write a part of a statement; a second time with values that fit, if that is where MySQL only warns."""
+    part = writes.in_mode(session, part, table.definition)
+    warned = len(leniency.warnings)
     try:
-        return table.write(writes.in_mode(session, part, table.definition), session.offset)
+        return table.write(leniency.first(part), session.offset)
+    except SqlError as e:
+        del leniency.warnings[warned:]
+        again = leniency.again(part, e)
+        if again is None and not leniency.ignore:
+            raise
+        if again is None:
+            return WriteResult(matched=1)
+    try:
+        return table.write(again, session.offset)
     except SqlError:
-        if not ignore:
+        if not leniency.ignore:
             raise
         return WriteResult(matched=1)
 

@@ -22,10 +22,6 @@ from noria.sql.statements.defaults import invalid_default
 Write = Insert | Update | Delete
 
 
-def are_allowed(sql_mode: str) -> bool:
-    return not {"NO_ZERO_DATE", "TRADITIONAL"} & set(sql_mode.split(","))
-
-
 def read(command: Write, table: TableDef | None) -> Write:
     """Return the write with the zero date where a text of it is written into a column of dates."""
     if table is None or isinstance(command, Delete):

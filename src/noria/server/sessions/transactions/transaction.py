@@ -25,7 +25,7 @@ from noria.dataflow.messages.packets import SessionWrites, Wrote
 from noria.runtime.transactions.open_transaction import OpenTransaction
 from noria.server.answering.statements import CachedStatement
 from noria.server.outcomes import EARLIEST, ResultSet
-from noria.server.sessions.transactions.transaction_service import TransactionService
+from noria.server.sessions.transactions.transaction_service import Lenient, TransactionService
 from noria.sql import commands as sql
 
 A = TypeVar("A")
@@ -244,11 +244,11 @@ class SessionTransaction:
         return await self._run(lambda t: self._service.stage_in_parts(t, command, offset, wait_s, checks))
 
     async def write_selected(self, command: sql.SelectedWrite, found: ResultSet | None, offset: timedelta,
-                             ignored: list[SqlError]) -> tuple[WriteResult, int]:
+                             lenient: Lenient) -> tuple[WriteResult, int]:
         """As `TransactionService.stage_selected`, within the transaction or as one of its own."""
         wait_s, checks = float(self._variables["innodb_lock_wait_timeout"]), bool(self._variables["foreign_key_checks"])
         return await self._run(lambda t: self._service.stage_selected(t, command, found, offset, wait_s, checks,
-                                                                           ignored))
+                                                                           lenient))
 
     async def _run(self, run: Callable[[OpenTransaction], Awaitable[A]]) -> A:
         """Run a statement within the transaction, or as one of its own."""

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import (
@@ -65,6 +65,20 @@ LOCKED_AT_ONCE = 1_000  # rows that one request locks, between other work
 LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add rows that it finds
 
 _IGNORED = {e.number for e in (DUP_ENTRY, ROW_IS_REFERENCED_2, NO_REFERENCED_ROW_2, CHECK_CONSTRAINT_VIOLATED)}
+
+
+class Lenient(Protocol):
+    """How a statement goes on after the error of one of its parts (`modes/lenient_writes.py`).
+
+    ignore: an error of a row that IGNORE leaves as it is becomes one of the warnings.
+    """
+
+    ignore: bool
+    warnings: list[SqlError]
+
+    def again(self, command: Insert | Update | Delete, error: SqlError) -> Insert | Update | Delete | None:
+        """Return the part to try after this error, or None if the error stands."""
+
 
 class TransactionService:
     """See the module."""
@@ -125,21 +139,27 @@ class TransactionService:
         return found
 
     async def _stage_each(self, transaction: OpenTransaction, parts: Iterable[Insert | Update | Delete],
-                          offset: timedelta, wait_s: float, checks: bool, ignored: list[SqlError] | None = None
+                          offset: timedelta, wait_s: float, checks: bool, lenient: Lenient | None = None
                           ) -> WriteResult:
-        """Run the parts of one statement within the transaction: all of them or none.  ignored: receives the errors of
-        rows that IGNORE leaves as they are."""
+        """Run the parts of one statement within the transaction: all of them or none.  lenient: to which errors."""
         before, affected, matched, first_id, row_id = transaction.mark(), 0, 0, 0, 0
         utc = datetime.now(UTC).replace(tzinfo=None)  # one time for the whole statement
         try:
             for part in parts:
-                try:
-                    result = await self.stage(transaction, part, offset, wait_s, checks, utc)
-                except SqlError as e:
-                    if ignored is None or e.code not in _IGNORED:
-                        raise
-                    ignored.append(e)
-                    result = WriteResult(matched=1)
+                again: Insert | Update | Delete | None = part
+                while again is not None:
+                    try:
+                        result = await self.stage(transaction, again, offset, wait_s, checks, utc)
+                        again = None
+                    except SqlError as e:
+                        if lenient is None:
+                            raise
+                        again = lenient.again(part, e) if again is part else None
+                        if again is None:
+                            if not lenient.ignore or e.code not in _IGNORED:
+                                raise
+                            lenient.warnings.append(e)
+                            result = WriteResult(matched=1)
                 affected, matched = affected + result.affected, matched + result.matched
                 first_id, row_id = first_id or result.last_insert_id, result.row_id or row_id
         except SqlError:
@@ -152,11 +172,11 @@ class TransactionService:
         return WriteResult(affected, first_id, matched, row_id=row_id)
 
     async def stage_selected(self, transaction: OpenTransaction, command: sql.SelectedWrite, found: ResultSet | None,
-                             offset: timedelta, wait_s: float, checks: bool, ignored: list[SqlError]
+                             offset: timedelta, wait_s: float, checks: bool, lenient: Lenient
                              ) -> tuple[WriteResult, int]:
         """Run a write of rows that a SELECT finds, within the transaction.  found: the rows, if they are known.  Return
-        also their number.  ignored: receives the errors that IGNORE leaves out."""
-        ignored.clear()  # an earlier try may have left some
+        also their number."""
+        lenient.warnings.clear()  # an earlier try may have left some
         select = command.select
         if isinstance(select, sql.LockingSelect):
             if offset:
@@ -171,8 +191,7 @@ class TransactionService:
             found = time_zone.shown(found, offset) if offset else found
         rows = await off_loop(list, found.rows)
         parts = parts_of(command, found.fields, rows)
-        own = ignored if command.ignore else None
-        return await self._stage_each(transaction, parts, offset, wait_s, checks, own), len(rows)
+        return await self._stage_each(transaction, parts, offset, wait_s, checks, lenient), len(rows)
 
     async def alone(self, run: Callable[[OpenTransaction], Awaitable[A]], owner: int) -> tuple[A, SessionWrites]:
         """Run a statement as a transaction of its own; return its result and its commit.  owner: the session's number.

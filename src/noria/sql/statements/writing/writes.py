@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from noria.core.errors import (
     SqlError,
-    division_by_zero,
     generated_value,
     no_default,
     no_table,
@@ -169,7 +168,7 @@ def _row(node: exp.Expr, table: TableDef, columns: tuple[int, ...], number: int)
 
 def _value(node: exp.Expr) -> Any:
     """Read a value of VALUES: a literal, DEFAULT, a parameter, or a constant expression, which is evaluated now unless
-    it reads the clock."""
+    it reads the clock or divides by zero."""
     if isinstance(node, _LITERALS):
         return literal_value(node)
     if isinstance(node, exp.Placeholder):
@@ -186,11 +185,8 @@ def _value(node: exp.Expr) -> Any:
         raise refuse("a parameter within an expression of VALUES", node, "compute the value in the application")
 
     e = _resolver(column, parameter, "field list")(node)
-    if uses_clock(e):
+    if uses_clock(e) or any(map(constant, zero_divisors(e))):
         return e
-    for divisor in zero_divisors(e):
-        if constant(divisor):
-            raise division_by_zero()
     return constant(e)
 
 
