@@ -29,6 +29,7 @@ from noria.dataflow.messages.packets import SessionWrites
 
 T_co = TypeVar("T_co", covariant=True)
 IN_TRANSACTION = 0x0001
+NO_ESCAPES = 0x0200  # SERVER_STATUS_NO_BACKSLASH_ESCAPES: clients then escape no backslash
 AUTOCOMMIT = 0x0002
 """Bits of a session's `status`, with the values that MySQL's protocol has for them."""
 
@@ -207,7 +208,7 @@ class Session(Protocol):
 
     @property
     def status(self) -> int:
-        """The bits AUTOCOMMIT and IN_TRANSACTION, which every reply contains."""
+        """The bits AUTOCOMMIT, IN_TRANSACTION and NO_ESCAPES, which every reply contains."""
 
     @property
     def keepable(self) -> bool:

@@ -26,7 +26,9 @@ ISOLATION = ("transaction_isolation", "tx_isolation")
     ("collation_connection", "utf8mb4_unicode_ci", {"collation_connection": "utf8mb4_unicode_ci"}, False),
     ("sql_mode", "STRICT_TRANS_TABLES,strict_trans_tables", {"sql_mode": "STRICT_TRANS_TABLES"}, False),
     ("sql_mode", "", {"sql_mode": ""}, False),
-    ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {"sql_mode": "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, False),
+    ("sql_mode", "TRADITIONAL,NO_AUTO_VALUE_ON_ZERO", {
+        "sql_mode": "STRICT_TRANS_TABLES,STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,"
+                    "NO_ENGINE_SUBSTITUTION,TRADITIONAL,NO_AUTO_VALUE_ON_ZERO"}, False),
     ("sql_mode", "concat(@@sql_mode,',STRICT_ALL_TABLES')", {"sql_mode": "NO_ZERO_DATE,STRICT_ALL_TABLES"}, False),
     ("time_zone", "+00:00", {"time_zone": "+00:00"}, False),
     ("time_zone", "-05:30", {"time_zone": "-05:30"}, False),
@@ -50,7 +52,7 @@ def test_taken(name: str, value: object, kept: dict[str, object], warns: bool) -
 
 @pytest.mark.parametrize(("name", "value", "code"), [
     ("autocommit", 2, 1231), ("names", "latin1", 1115), ("collation_connection", "latin1_swedish_ci", 1273),
-    ("sql_mode", "ANSI_QUOTES", 1231),
+    ("sql_mode", "PAD_CHAR_TO_FULL_LENGTH", 1231),
     ("sql_mode", "TIME_TRUNCATE_FRACTIONAL", 1231), ("sql_mode", "LENIENT", 1231), ("sql_mode", "concat(x, 'y')", 1231),
     ("time_zone", "Europe/Atlantis", 1298), ("time_zone", "+15:00", 1298), ("wait_timeout", "long", 1232),
     ("transaction", "isolation level none", 1231), ("transaction", "isolated", 1064),

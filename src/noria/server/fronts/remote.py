@@ -37,7 +37,7 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.sql.text.databases import in_namespace
+from noria.sql.text.databases import in_namespace, modes_of
 from noria.sql.text.shape import shape_of
 
 _NOT_COUNTED = -1
@@ -167,7 +167,7 @@ class RemoteSession:
     # ------------------------------------------------------------ statements
     def query(self, text: str, multi: bool,
               form: RowEncoding | None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
-        found = shape_of(text)
+        found = None if modes_of(self.namespace) else shape_of(text)
         key = None if found is None else in_namespace(self.namespace, found[0])
         known = None if key is None else self._front.replica.known(key)
         shape = key if known is None else None

@@ -50,21 +50,18 @@ class SessionContext(Protocol):
     guard: LoginGuard
     prepared_texts: dict[str, str]
     temporary: TemporaryTables
+    mode: SqlMode
 
     @property
     def namespace(self) -> str:
         """Under which database and mode of GROUP BY the session's texts are known (`sql/text/databases.py`)."""
 
     @property
-    def mode(self) -> SqlMode:
-        """What the session's sql_mode says about writes."""
-
-    @property
     def server_variables(self) -> Mapping[str, Any]:
         """The variables that all sessions share."""
 
     def set_status(self) -> None:
-        """Compute the status bits of replies, after a change of the transaction."""
+        """Compute the status bits of replies and the mode, after a change of the transaction or of variables."""
 
     def leave_database(self) -> None:
         """Have no database, since it was dropped."""

@@ -32,6 +32,7 @@ from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.running import Processes
 from noria.server.sessions.variables import changes, most_errors
 from noria.sql import commands as sql
+from noria.sql.sql_modes import in_default_dialect
 
 _UPKEEP = ("Table", "Op", "Msg_type", "Msg_text")
 _SPREAD = 2_654_435_761  # so that the number of rows changes all bits of a checksum
@@ -173,7 +174,7 @@ def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
     if len(texts) >= MYSQL_STATEMENTS:
         raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED, "Can't create more than max_prepared_stmt_count statements "
                                                          f"(current value: {MYSQL_STATEMENTS})")
-    text = "NULL" if text is None else str(text)
+    text = "NULL" if text is None else in_default_dialect(str(text), session.namespace)
     if sum(map(len, texts.values())) + len(text) > TEXT_CHARACTERS:
         raise SqlError(*MAX_PREPARED_STMT_COUNT_REACHED,
                        f"The texts of PREPARE have more than {TEXT_CHARACTERS} characters in this session; deallocate "

@@ -3,8 +3,8 @@
     text ──shape known──► compiled ─┐
       └──parsed──► command ─────────┴─► rows at once │ a write's future │ a slower answer, which can be stopped
 
-This module has the session's state, finds out what a text means, and answers SELECTs that shared memory has.  What may
-wait is in modules of their own: `session_reads`, `writes` and `definitions`.
+This module has the session's state, finds out what a text means, and answers SELECTs that shared memory has.
+`session_reads`, `writes` and `definitions` have what may wait.
 
 Keeps true: after a statement the session has the warnings of its outcome or its error.  A statement whose view was
 dropped or redefined meanwhile is planned again, so no client gets errors about views that it does not know.
@@ -38,6 +38,7 @@ from noria.server.outcomes import (
     EARLIEST,
     IN_TRANSACTION,
     LATEST,
+    NO_ESCAPES,
     Answer,
     Client,
     Encoded,
@@ -65,7 +66,8 @@ from noria.server.sessions.transactions.transaction_service import TransactionSe
 from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
-from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_zone, namespace_of
+from noria.sql.sql_modes import in_default_dialect
+from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_dialect, in_zone, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -116,12 +118,9 @@ class Session:
         self.set_status()
 
     def set_status(self) -> None:
+        self.mode: SqlMode = mode_of(self.variables["sql_mode"])
         self.status = (AUTOCOMMIT if self.variables["autocommit"] else 0) | (
-            IN_TRANSACTION if self.in_transaction else 0)
-
-    @property
-    def mode(self) -> SqlMode:
-        return mode_of(self.variables["sql_mode"])
+            IN_TRANSACTION if self.in_transaction else 0) | (0 if self.mode.escapes else NO_ESCAPES)
 
     @property
     def server_variables(self) -> Mapping[str, Any]:
@@ -187,11 +186,8 @@ class Session:
     def namespace(self) -> str:
         own = self._database_namespace
         own = own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
+        own = in_dialect(own, self.mode.dialect) if self.mode.dialect else own
         return in_zone(own, self.variables["time_zone"]) if self.offset else own
-
-    @property
-    def _names(self) -> Names:
-        return Names.of(self.namespace, self.executor.program.catalog.databases)
 
     async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""
@@ -202,18 +198,26 @@ class Session:
         self.client = replace(self.client, found_rows=found_rows)
 
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
-        return inspection.list_fields(self._names.internal("", table), pattern, self.executor.program.catalog)
+        catalog = self.executor.program.catalog
+        name = Names.of(self.namespace, catalog.databases).internal("", table)
+        return inspection.list_fields(name, pattern, catalog)
 
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool,
               form: RowEncoding | None = None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
+        if self.mode.dialect and len(text) > OFF_LOOP_CHARACTERS:
+            return self._stoppable(self._translated(text, multi), text)
+        text = in_default_dialect(text, self.namespace) if self.mode.dialect else text
         known = None if self.temporary.mentioned(text) else self.executor.statements.recognise(text, self.namespace)
         if known is None:
             return self._stoppable(self._each(text, multi), text)
         return self._begun(*known, text)
 
+    async def _translated(self, text: str, multi: bool) -> Answer:
+        return await self._each(await asyncio.to_thread(in_default_dialect, text, self.namespace), multi)
+
     def prepare(self, text: str) -> PreparedHandle:
-        compiled = self._compiled(text, self.namespace)
+        compiled = self._compiled(in_default_dialect(text, self.namespace), self.namespace)
         prepared = compiled.prepared
         return PreparedHandle(compiled, prepared.parameters, prepared.fields,
                               compiled.number if compiled.direct and compiled.one_key else None)
@@ -294,8 +298,8 @@ class Session:
     def _in_time(self, compiled: CachedStatement, values: Sequence[Any], text: str, answer: Awaitable[ResultSet]
                  ) -> Awaitable[Outcome]:
         assert compiled.view is not None, "a SELECT that is answered directly has a view"
-        first = session_reads.in_time(self, answer, compiled.view)
-        return self._stoppable(self._followed(first, partial(self._again, compiled, values)), text)
+        first, again = session_reads.in_time(self, answer, compiled.view), partial(self._again, compiled, values)
+        return self._stoppable(self._followed(first, again), text)
 
     def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
         """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""

@@ -27,18 +27,19 @@ from noria.core.errors.codes import (
 from noria.core.expressions.library.zones import zone_of
 from noria.core.limits import LONGEST_EXECUTION_MS
 from noria.server.sessions.modes.sql_mode import STRICT
+from noria.sql.sql_modes import EXPANDED, TRANSLATED
 
 Value = Any  # int, str, bool or None
 Kept = tuple[Value, str]  # the normalised value, and a warning for the client ("" for none)
 
 _COLLATIONS = "utf8mb4_0900_ai_ci and utf8mb4_bin"
 _CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary", "default")  # UTF-8 needs no conversion for these
-_REWRITING_MODES = ("ANSI", "ANSI_QUOTES", "PIPES_AS_CONCAT", "NO_BACKSLASH_ESCAPES", "HIGH_NOT_PRECEDENCE",
-                    "IGNORE_SPACE", "REAL_AS_FLOAT", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH",
-                    "TIME_TRUNCATE_FRACTIONAL")
+_REFUSED_MODES = ("HIGH_NOT_PRECEDENCE", "NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH",
+                  "TIME_TRUNCATE_FRACTIONAL", "ALLOW_INVALID_DATES")
 _APPEND = re.compile(r"concat\s*\(\s*@@(?:session\.)?sql_mode\s*,\s*'([^']*)'\s*\)", re.IGNORECASE)
 _PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_FOR_DIVISION_BY_ZERO",
-                "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE", "NO_AUTO_VALUE_ON_ZERO"}
+                "NO_ENGINE_SUBSTITUTION", "NO_AUTO_CREATE_USER", "NO_DIR_IN_CREATE", "NO_AUTO_VALUE_ON_ZERO",
+                "IGNORE_SPACE"}
 _OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
@@ -87,6 +88,8 @@ def changes(name: str, value: Value, known: Mapping[str, Value]) -> tuple[dict[s
     name = name.lower()
     if name == "transaction":
         return _transaction(str(value))
+    if value == "DEFAULT" and name in VARIABLES:
+        value = VARIABLES[name]
     if name == "sql_mode" and isinstance(value, str):
         value = _appended(value, known.get(name, ""))
     if name in _OF_THE_SERVER:
@@ -171,12 +174,12 @@ def _collation(name: str, value: Value) -> Kept:
 
 
 def _sql_mode(name: str, value: Value) -> Kept:
-    modes = [mode for part in str(value or "").upper().split(",") if (mode := part.strip())]
+    named = [mode for part in str(value or "").upper().split(",") if (mode := part.strip())]
+    modes = [each for mode in named for each in (*EXPANDED.get(mode, ()), mode)]
     for mode in modes:
-        if mode in _REWRITING_MODES:
-            raise _wrong(name, mode, "it would change what statements mean, and Noria reads MySQL's default dialect "
-                                     "only: leave it out")
-        if mode not in STRICT | _PLAIN_MODES:
+        if mode in _REFUSED_MODES:
+            raise _wrong(name, mode, "it would change what statements mean, and Noria does not have it: leave it out")
+        if mode not in STRICT | _PLAIN_MODES and mode not in (*TRANSLATED, *EXPANDED):
             raise _wrong(name, mode)
     return ",".join(dict.fromkeys(modes)), ""
 

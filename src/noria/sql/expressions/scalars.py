@@ -438,5 +438,6 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
+    exp.DPipe: lambda r, node: call("concat", r(node.this), r(node.expression)),
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

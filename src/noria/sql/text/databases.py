@@ -37,6 +37,7 @@ SYSTEM = ("information_schema", "performance_schema", "mysql", "sys")  # MySQL's
 CHARSET, COLLATION = "utf8mb4", "utf8mb4_0900_ai_ci"
 NOWHERE = "\0"  # the namespace of a session whose database was dropped
 _ANY_OF_GROUP = "\1"  # ends the namespace of a session whose sql_mode lacks ONLY_FULL_GROUP_BY
+_MODES = "\1modes "  # before the modes of sessions that write another dialect (`sql/sql_modes.py`)
 _ZONE = "\1zone "  # before the time zone of sessions that are not in UTC
 _STORED = "DATABASE "
 _NAMED_IN = re.compile(r"`((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", re.DOTALL)
@@ -191,7 +192,7 @@ class Names:
     def of(namespace: str, databases: Databases) -> Names:
         """The names of sessions in a namespace, as `namespace_of` or `any_of_group` returned it."""
         rest, _, zone = namespace.partition(_ZONE)
-        return Names(plain_namespace(namespace), databases, rest.endswith(_ANY_OF_GROUP), zone)
+        return Names(plain_namespace(namespace), databases, rest.partition(_MODES)[0].endswith(_ANY_OF_GROUP), zone)
 
     @property
     def is_home(self) -> bool:
@@ -243,9 +244,19 @@ def in_zone(namespace: str, zone: Any) -> str:
     return f"{namespace}{_ZONE}{zone}"
 
 
+def in_dialect(namespace: str, modes: str) -> str:
+    """The namespace of sessions with these modes, names with commas between them, whose texts are translated."""
+    return f"{namespace}{_MODES}{modes}"
+
+
+def modes_of(namespace: str) -> str:
+    """What `in_dialect` added; "" for nothing."""
+    return namespace.partition(_ZONE)[0].partition(_MODES)[2]
+
+
 def plain_namespace(namespace: str) -> str:
-    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY, in UTC."""
-    return namespace.partition(_ZONE)[0].removesuffix(_ANY_OF_GROUP)
+    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY, in UTC and the default dialect."""
+    return namespace.partition(_ZONE)[0].partition(_MODES)[0].removesuffix(_ANY_OF_GROUP)
 
 
 def in_namespace(namespace: str, text: str) -> str:

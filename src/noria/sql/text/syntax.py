@@ -84,6 +84,7 @@ def _has_class(name: str, made: object) -> bool:
     return name in _WITH_CLASS or (isinstance(of, type) and issubclass(of, exp.AggFunc))
 
 
+CONCAT_SIGN, LIKE_SIGN = "\ue001", "\ue002"  # `||` as CONCAT; LIKE without an escape character (`sql_modes.py`)
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 _OPERANDS = {*_NAMES, TokenType.NUMBER, TokenType.STRING, TokenType.NULL}
 _AFTER_EXPRESSION = {
@@ -103,6 +104,9 @@ class _Parser(ConstraintParser):
 
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
     ALTER_PARSERS: ClassVar = {**MySQLParser.ALTER_PARSERS, "CONVERT": lambda self: self._parse_convert_to()}
+    EXPONENT: ClassVar = {**MySQLParser.EXPONENT, TokenType.DOTCARET: exp.DPipe}
+    RANGE_PARSERS: ClassVar = {**MySQLParser.RANGE_PARSERS,
+                               TokenType.SOUNDS_LIKE: lambda self, this: _unescaped(self, this)}
     PLACEHOLDER_PARSERS: ClassVar = {
         **MySQLParser.PLACEHOLDER_PARSERS,
         TokenType.PLACEHOLDER: lambda self: exp.Placeholder(this=str(self._prev.start)),
@@ -112,7 +116,8 @@ class _Parser(ConstraintParser):
         first = self._curr
         parsed = super()._parse_expression()
         if parsed is not None and first and self._prev:
-            parsed.meta["text"] = self.sql[first.start : self._prev.end + 1]
+            text = self.sql[first.start : self._prev.end + 1]
+            parsed.meta["text"] = text.replace(CONCAT_SIGN, "||").replace(LIKE_SIGN, "LIKE")
         return parsed
 
     def _parse_disjunction(self) -> exp.Expr | None:
@@ -174,6 +179,14 @@ class _Dialect(MySQL):
     class Tokenizer(MySQL.Tokenizer):
         COMMANDS: ClassVar = set()  # else the rest of a statement after such a word would be one token
         KEYWORDS: ClassVar = {k: v for k, v in MySQL.Tokenizer.KEYWORDS.items() if v is not TokenType.COMMAND}
+        SINGLE_TOKENS: ClassVar = {**MySQL.Tokenizer.SINGLE_TOKENS, CONCAT_SIGN: TokenType.DOTCARET,
+                                   LIKE_SIGN: TokenType.SOUNDS_LIKE}
+
+
+def _unescaped(parser: _Parser, this: exp.Expr | None) -> exp.Expr | None:
+    """LIKE without an escape character, unless ESCAPE gives one."""
+    found = MySQLParser.RANGE_PARSERS[TokenType.LIKE](parser, this)
+    return found if isinstance(found, exp.Escape) else exp.Escape(this=found, expression=exp.Literal.string(""))
 
 
 _DIALECT = _Dialect()
