@@ -47,10 +47,11 @@ class Collation(Enum):
 class SqlType:
     """A SQL type.  Only the fields that its kind uses differ from their defaults.
 
-    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL, at most 18.
+    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL, of which a
+    value has 18 at most; the bits of BIT, which is an INT.
     `scale`: the digits after the point; for DATETIME and TIME, of fractional seconds, 0 to 6.  `length`: the most
     characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's own.  `members`: those of ENUM and SET.
-    `timestamp`, `boolean`, `declared` ("year", "char", "json", "mediumtext", …): how the type was declared.
+    `timestamp`, `boolean`, `declared` ("year", "bit", "char", "json", "mediumtext", …): how the type was declared.
     """
 
     encoded_by_value: ClassVar[bool] = True  # each expression has a type, and most types are equal
@@ -106,6 +107,11 @@ class SqlType:
         return self.declared == "json"
 
     @property
+    def is_bit(self) -> bool:
+        """True for BIT: an unsigned number, which clients see as its bytes, the greatest first."""
+        return self.declared == "bit"
+
+    @property
     def is_listed(self) -> bool:
         """True for ENUM and SET: the code is a member's position or a mask of members, and clients see text."""
         return self.kind in (Kind.ENUM, Kind.SET)
@@ -118,8 +124,8 @@ class SqlType:
         if self.kind is Kind.INT:
             if self.boolean:
                 return "tinyint(1)"
-            if self.declared == "year":
-                return "year"
+            if self.declared:  # YEAR or BIT
+                return self.declared + (f"({self.precision})" if self.precision else "")
             name = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}[self.bits]
             return name + (" unsigned" if self.unsigned else "")
         if self.kind is Kind.DECIMAL:
@@ -146,9 +152,7 @@ class SqlType:
 
 
 MOMENTS = (Kind.DATE, Kind.DATETIME)
-BIGINT = SqlType(Kind.INT)
-UBIGINT = SqlType(Kind.INT, unsigned=True)
-INT = SqlType(Kind.INT, bits=32)
+BIGINT, UBIGINT, INT = SqlType(Kind.INT), SqlType(Kind.INT, unsigned=True), SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)
 YEAR = SqlType(Kind.INT, bits=16, unsigned=True, declared="year")
 DOUBLE = SqlType(Kind.DOUBLE)
@@ -156,9 +160,7 @@ TEXT = SqlType(Kind.TEXT)
 TEXT_BIN = SqlType(Kind.TEXT, collation=Collation.BIN)
 BYTES = SqlType(Kind.TEXT, collation=Collation.BYTES)
 JSON = SqlType(Kind.TEXT, collation=Collation.BIN, declared="json")
-DATE = SqlType(Kind.DATE)
-DATETIME = SqlType(Kind.DATETIME)
-TIME = SqlType(Kind.TIME)
+DATE, DATETIME, TIME = SqlType(Kind.DATE), SqlType(Kind.DATETIME), SqlType(Kind.TIME)
 
 
 def decimal(precision: int, scale: int) -> SqlType:

@@ -39,7 +39,7 @@ from noria.core.expressions.coerce import (
     member_place,
 )
 from noria.core.expressions.zero_date import ZERO_CODE, ZERO_DATE, ZERO_DATETIME, ZEROS
-from noria.core.limits import ERROR_CODE, MAX_INT, NULL_CODE
+from noria.core.limits import ERROR_CODE, MAX_DECIMAL_DIGITS, MAX_INT, NULL_CODE
 from noria.core.statements import DEFAULT
 from noria.core.symbols import NO_SYMBOLS, Symbols
 from noria.core.types import BIGINT, DOUBLE, MOMENTS, Column, Kind, SqlType
@@ -48,6 +48,7 @@ Doubles = npt.NDArray[np.float64]
 DAY_MICROS = 86_400_000_000
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
 _FLIP = np.int64(MAX_INT)
+ARROW_DIGITS = 38  # of a decimal128
 SMALL = 8  # values up to which a Python loop is faster than building an Arrow array
 
 
@@ -154,7 +155,7 @@ def arrow_type(type: SqlType) -> pa.DataType:
     if kind is Kind.DOUBLE:
         return pa.float64()
     if kind is Kind.DECIMAL:
-        return pa.decimal128(max(type.precision, 1), type.scale)
+        return pa.decimal128(min(max(type.precision, 1), ARROW_DIGITS), type.scale)
     return pa.date32() if kind is Kind.DATE else pa.timestamp("us")
 
 
@@ -249,8 +250,10 @@ def from_arrow(array: pa.Array | pa.ChunkedArray, type: SqlType, symbols: Symbol
     if array.type != wanted:
         array = _cast(array, wanted)
     if type.kind is Kind.DECIMAL:
-        limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
-        codes = limbs[array.offset : array.offset + len(array), 0]
+        limbs = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)[array.offset : array.offset + len(array)]
+        codes = limbs[:, 0]
+        if type.precision > MAX_DECIMAL_DIGITS and (limbs[:, 1] != codes >> 63).any():
+            raise pa.ArrowInvalid("a decimal has more digits than a code")
     elif type.kind is Kind.DOUBLE:
         codes = encode_doubles(_numbers(array, 0.0))
     elif type.kind is Kind.DATE:
@@ -359,8 +362,8 @@ def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> C
 
 
 def particular(type: SqlType) -> bool:
-    """True if each value needs its own conversion or check: JSON, bytes, YEAR, FLOAT, or a limit in bytes."""
-    return type.declared in ("json", "year", "tinytext") or type.is_bytes or (
+    """True if each value needs its own conversion or check: JSON, bytes, YEAR, BIT, FLOAT, or a limit in bytes."""
+    return type.declared in ("json", "year", "bit", "tinytext") or type.is_bytes or (
         type.kind is Kind.DOUBLE and type.bits == 32)
 
 

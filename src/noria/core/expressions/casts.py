@@ -394,7 +394,7 @@ def _to_text(source: SqlType, target: SqlType) -> Kernel:
     length = target.length
 
     def write(codes: Codes, symbols: Symbols) -> Codes:
-        if source.kind is Kind.INT and not (source.is_listed or source.declared == "year" or length):
+        if source.kind is Kind.INT and not (source.is_listed or source.declared in ("year", "bit") or length):
             return symbols.intern_many(pa.array(codes).cast(pa.large_string()))
         if source.is_listed:
             shown = [listed_text(c, source.kind, source.members) for c in codes.tolist()]
@@ -418,7 +418,14 @@ def show(value: Any, type: SqlType) -> str:
         return show_time(value, type.scale)
     if type.declared == "year":
         return f"{value:04}"
+    if type.is_bit:
+        return bits_of(value, type).decode("latin-1")
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def bits_of(value: int, type: SqlType) -> bytes:
+    """Return the bytes of a BIT."""
+    return value.to_bytes((type.precision + 7) // 8, "big")
 
 
 def show_float(value: float) -> str:

@@ -43,6 +43,8 @@ def coerce(value: Any, column: Column, row: int) -> Any:
     kind = column.type.kind
     if column.type.is_bytes:
         return _bytes(value, column, row)
+    if column.type.is_bit:
+        return _bits(value, column, row)
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = _utf8(bytes(value), column, row)
     if kind in _OTHERS:
@@ -63,6 +65,8 @@ def integer_bounds(column: Column) -> tuple[int, int]:
     bits = column.type.bits
     if column.type.declared == "year":
         return 0, 2155
+    if column.type.is_bit:
+        return 0, min(2**column.type.precision - 1, MAX_INT)
     if column.type.unsigned:
         return 0, min(2**bits - 1, MAX_INT)
     return max(-(2 ** (bits - 1)), MIN_INT), 2 ** (bits - 1) - 1
@@ -123,6 +127,24 @@ def _integer(value: Any, column: Column, row: int) -> int:
     return number
 
 
+def bits_of_text(value: Any) -> int:
+    """The number whose bytes are those of a text or of bytes."""
+    return int.from_bytes(value.encode() if isinstance(value, str) else bytes(value), "big")
+
+
+def _bits(value: Any, column: Column, row: int) -> int:
+    """Convert to BIT: a number, or a text or bytes, whose bytes are the number's."""
+    if isinstance(value, (str, bytes, bytearray, memoryview)):
+        number = bits_of_text(value)
+    else:
+        number = _rounded(_number(value, "integer", column, row), 0, column, row)
+    if not 0 <= number < 2**column.type.precision:
+        raise data_too_long(column.name, row)
+    if number > MAX_INT:
+        raise out_of_range(column.name, row)
+    return number
+
+
 def _double(value: Any, column: Column, row: int) -> float:
     number = float(value) if isinstance(value, (float, int)) else float(_number(value, "double", column, row))
     if not isfinite(number) or (column.type.unsigned and number < 0):
@@ -159,7 +181,7 @@ def _year(value: Any, year: int, column: Column, row: int) -> int:
 def _decimal(value: Any, column: Column, row: int) -> Decimal:
     type = column.type
     scaled = _rounded(_number(value, "decimal", column, row), type.scale, column, row)
-    if abs(scaled) >= 10**type.precision or (type.unsigned and scaled < 0):
+    if abs(scaled) > min(10**type.precision - 1, MAX_INT) or (type.unsigned and scaled < 0):
         raise out_of_range(column.name, row)
     return Decimal(scaled).scaleb(-type.scale)
 

@@ -33,6 +33,7 @@ from noria.core.expressions.coerce import (
     moment_prefix,
 )
 from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME
+from noria.core.limits import MAX_INT
 from noria.core.types import Column, Kind
 
 FITTED = "fitted"  # the operation of `functions.fitted`
@@ -84,6 +85,8 @@ def _truncated(column: Column, row: int) -> SqlError:
 # ------------------------------------------------------------------ numbers
 def _number(value: Any, column: Column, row: int, error: SqlError) -> Warned:
     number, warning = value, error
+    if column.type.is_bit:
+        return integer_bounds(column)[1], out_of_range(column.name, row)
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = bytes(value).decode("utf-8", "replace")
     if isinstance(value, str):
@@ -109,7 +112,7 @@ def _nearest(number: Any, column: Column) -> Any:
         return integer_bounds(column)[not negative]
     if type.unsigned and negative:
         return 0
-    most: Any = Decimal(10**type.precision - 1).scaleb(-type.scale)
+    most: Any = Decimal(min(10**type.precision - 1, MAX_INT)).scaleb(-type.scale)
     if type.kind is Kind.DOUBLE:
         most = 3.4028234663852886e38 if type.bits == 32 else 1.7976931348623157e308
     return -most if negative else most

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import TRUNCATED_WRONG_VALUE_FOR_FIELD, WRONG_ARGUMENTS, WRONG_VALUE
-from noria.core.expressions.coerce import coerce, year_of
+from noria.core.expressions.coerce import bits_of_text, coerce, year_of
 from noria.core.expressions.functions import HexLiteral
 from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZEROS, is_zero_text
 from noria.core.limits import LOOKUP_KEYS, MAX_INT, MIN_INT
@@ -154,6 +154,8 @@ def _comparable(value: Any, field: Field) -> Any:
         return _as_stored(value, field)
     if isinstance(value, HexLiteral) and field.type.is_number:
         value = int(value)
+    if field.type.is_bit and isinstance(value, (str, bytes)) and bits_of_text(value) < 2**field.type.precision:
+        return _exact(bits_of_text(value), field)
     if isinstance(value, (bytes, bytearray)):
         value = bytes(value).decode("utf-8", "replace")
     if kind is Kind.TEXT:

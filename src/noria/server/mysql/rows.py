@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from noria.core.expressions.casts import show
+from noria.core.expressions.casts import bits_of, show
 from noria.core.expressions.coerce import MICROSECOND, show_double, show_time
 from noria.core.limits import MAX_ALIAS_CHARS
 from noria.core.types import Field, Kind, SqlType
@@ -22,7 +22,8 @@ from noria.server.outcomes import AUTOCOMMIT, Stopped, never
 from noria.server.rows import LargeRows
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, NULL, TIMESTAMP, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-TIME, DATETIME, YEAR, JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 11, 12, 13, 245, 246, 252, 253, 254
+TIME, DATETIME, YEAR, BIT = 11, 12, 13, 16
+JSON, NEWDECIMAL, BLOB, VAR_STRING, STRING = 245, 246, 252, 253, 254
 
 _KEYS = {"": 0, "primary": 2, "unique": 4, "multiple": 8}
 _AUTO_INCREMENT, _NO_DEFAULT, _PART_KEY = 512, 4096, 16384
@@ -189,6 +190,8 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
     unsigned = _UNSIGNED if kind.unsigned else 0
     if kind.declared == "year":
         return YEAR, codec.BINARY, 4, _BINARY | _UNSIGNED | _ZEROFILL, 0
+    if kind.is_bit:
+        return BIT, codec.BINARY, kind.precision, _UNSIGNED, 0
     if kind.kind is Kind.INT:
         wire, width, _ = _INTEGERS[kind.bits]
         return wire, codec.BINARY, 1 if kind.boolean else width, _BINARY | unsigned, 0
@@ -231,6 +234,8 @@ def _wire_text(kind: SqlType) -> tuple[int, int, int, int, int]:
 @lru_cache(maxsize=1024)
 def _text_encoder(kind: SqlType) -> Encoder:
     scale = kind.scale
+    if kind.is_bit:
+        return lambda values: [codec.lenenc(bits_of(v, kind)) for v in values]
     if kind.declared == "year" or (kind.kind is Kind.DOUBLE and kind.bits == 32):
         return lambda values: [codec.lenenc(show(v, kind).encode()) for v in values]
     if kind.kind is Kind.TIME:
@@ -250,7 +255,7 @@ def _text_encoder(kind: SqlType) -> Encoder:
 
 @lru_cache(maxsize=1024)
 def _binary_encoder(kind: SqlType) -> Encoder:
-    if kind.kind is Kind.INT:
+    if kind.kind is Kind.INT and not kind.is_bit:
         code = _INTEGERS[kind.bits][2]
         pack = struct.Struct("<" + (code.upper() if kind.unsigned else code)).pack
         return lambda values: [pack(v) for v in values]

@@ -25,6 +25,7 @@ from noria.core.types import Field, Kind, SqlType
 ERROR_TEXT = "\ufdd0noria: evaluation error\ufdd1"  # has Unicode noncharacters, which no client's text has
 DAY_US = 86_400_000_000
 WIDE = "decimal(38,0)"  # holds every product of two codes, and every sum of 2**31 codes
+SPARK_DIGITS = 38  # of a decimal
 RESULT_DIGITS = 19  # a computed code can need as many: 2**63 has 19 digits
 
 
@@ -38,7 +39,7 @@ def require_utc(spark: SparkSession) -> None:
 def shown_type(t: SqlType, computed: bool = False) -> T.DataType:
     """Return Spark's type of a shown column.  A computed decimal has all digits that a code can have."""
     if t.kind is Kind.DECIMAL:
-        return T.DecimalType(RESULT_DIGITS if computed else max(t.precision, 1), t.scale)
+        return T.DecimalType(RESULT_DIGITS if computed else min(max(t.precision, 1), SPARK_DIGITS), t.scale)
     if t.is_bytes:
         return T.BinaryType()
     return {

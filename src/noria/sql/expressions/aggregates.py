@@ -16,7 +16,7 @@ from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import INVALID_GROUP_FUNC_USE
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import HexLiteral, as_number, call, cast, literal
-from noria.core.types import BIGINT, JSON, TEXT, Field, SqlType
+from noria.core.types import BIGINT, JSON, TEXT, UBIGINT, Field, SqlType
 from noria.plan.calls import BIT_FUNCTIONS, agg
 from noria.sql.expressions.leaves import AggCall, ConcatCall, GroupingCall
 from noria.sql.expressions.resolving import Operands
@@ -73,6 +73,8 @@ def _aggregate(r: Operands, node: exp.Expr, function: str) -> Expr:
         argument = _distinct_argument(r, node, this)
     else:
         argument = r.of_arguments()(this)
+    if argument.type.is_bit and isinstance(node, exp.Min | exp.Max):
+        argument = cast(argument, UBIGINT)
     if argument.type.is_listed and function in ("min", "max"):
         argument = cast(argument, TEXT)  # MySQL compares ENUM and SET as text here
     argument = as_number(argument) if function in ("sum", "avg") else argument

@@ -48,7 +48,7 @@ _BINARY: Kinds = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.IntDiv: "intdiv", exp.Mod: "mod",
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
     exp.NullSafeEQ: "nseq", exp.And: "and", exp.Or: "or", exp.Xor: "xor",
-    exp.BitwiseAnd: "bit_and", exp.BitwiseOr: "bit_or", exp.BitwiseXor: "bit_xor",
+    exp.BitwiseOr: "bit_or", exp.BitwiseXor: "bit_xor",
     exp.BitwiseLeftShift: "shift_left", exp.BitwiseRightShift: "shift_right",
 }
 _UNARY: Kinds = {exp.BitwiseNot: "bit_not", exp.Floor: "floor", exp.Ceil: "ceil", exp.Soundex: "soundex"}
@@ -260,6 +260,25 @@ def _like(r: Resolver, node: exp.Expr, escape: Expr | None = None) -> Expr:
     return call("not", like) if node.args.get("negate") else like
 
 
+def _bits_and(r: Resolver, node: exp.Expr) -> Expr:
+    """a & b.  No code can hold ~b, whose greatest bit is set; a & ~b is one operation."""
+    a, b = node.this.unnest(), node.expression.unnest()
+    if isinstance(a, exp.BitwiseNot) and not isinstance(b, exp.BitwiseNot):
+        a, b = b, a
+    if isinstance(b, exp.BitwiseNot) and not isinstance(a, exp.BitwiseNot):
+        return call("bit_clear", r(a), r(b.this))
+    return call("bit_and", *(_mask(r, n) for n in (a, b)))
+
+
+def _mask(r: Resolver, node: exp.Expr) -> Expr:
+    """An operand of &.  A literal of 2^63 or more has the bits of a negative number."""
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit() and len(node.this) < 21:
+        value = int(node.this)
+        if 2**63 + 2 <= value < 2**64:
+            return literal(value - 2**64)
+    return r(node)
+
+
 def _escape(r: Resolver, node: exp.Expr) -> Expr:
     return _like(r, node.this, r(node.expression))
 
@@ -438,6 +457,6 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
-    exp.DPipe: lambda r, node: call("concat", r(node.this), r(node.expression)),
+    exp.BitwiseAnd: _bits_and, exp.DPipe: lambda r, node: call("concat", r(node.this), r(node.expression)),
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

@@ -12,8 +12,10 @@ from noria.core.errors.codes import (
     DUPLICATED_VALUE_IN_TYPE,
     ILLEGAL_VALUE_FOR_TYPE,
     M_BIGGER_THAN_D,
+    TOO_BIG_DISPLAYWIDTH,
     TOO_BIG_FIELDLENGTH,
     TOO_BIG_PRECISION,
+    TOO_BIG_SCALE,
     WRONG_FIELD_SPEC,
 )
 from noria.core.limits import MAX_DECIMAL_DIGITS
@@ -44,7 +46,9 @@ _TEXTS = {_D.TEXT: "", _D.TINYTEXT: "tinytext", _D.MEDIUMTEXT: "mediumtext", _D.
 _BLOBS = {_D.BLOB: "blob", _D.TINYBLOB: "tinyblob", _D.MEDIUMBLOB: "mediumblob", _D.LONGBLOB: "longblob"}
 _KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, _D.UDECIMAL, _D.VARCHAR, _D.CHAR,
           _D.NVARCHAR, _D.NCHAR, _D.DATE, _D.DATETIME, _D.TIMESTAMP, _D.TIMESTAMPTZ, _D.TIME, _D.YEAR, _D.JSON,
-          _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET}
+          _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET, _D.BIT}
+DECIMAL_DIGITS = 65  # of a declaration; of a value MAX_DECIMAL_DIGITS
+WIDE_SCALE = 12  # so that values of a type of more than MAX_DECIMAL_DIGITS have 6 digits before the point
 MAX_VARCHAR = 16383  # characters of a row in utf8mb4
 MAX_VARBINARY = 65_535
 MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 members would not fit an int64
@@ -61,7 +65,7 @@ def column_type(node: exp.DataType) -> SqlType:
     if kind not in _KNOWN:
         raise refuse(f"the type {node.sql(dialect='mysql')}", node,
                      "there are integers, DECIMAL, FLOAT, DOUBLE, CHAR, TEXT, BINARY, BLOB, DATE, DATETIME, TIMESTAMP, "
-                     "TIME, YEAR, ENUM, SET, JSON, BOOL")
+                     "TIME, YEAR, BIT, ENUM, SET, JSON, BOOL")
     if kind in (_D.ENUM, _D.SET):
         return _members(node, Kind.ENUM if kind is _D.ENUM else Kind.SET)
     parameters = [_number(p) for p in node.expressions]
@@ -71,6 +75,8 @@ def column_type(node: exp.DataType) -> SqlType:
         return SqlType(Kind.INT, bits=_INTS.get(kind) or _UINTS[kind], unsigned=kind in _UINTS)
     if kind is _D.BOOLEAN:
         return BOOL
+    if kind is _D.BIT:
+        return _bit(parameters)
     if kind in _DOUBLES:
         return _double(node, kind, parameters)
     if kind in (_D.DECIMAL, _D.UDECIMAL):
@@ -92,6 +98,13 @@ def column_type(node: exp.DataType) -> SqlType:
 
 
 _PLAIN = {_D.DATE: DATE, _D.JSON: JSON, _D.YEAR: YEAR}
+
+
+def _bit(parameters: list[int]) -> SqlType:
+    bits = parameters[0] if parameters else 1
+    if not 1 <= bits <= 64:
+        raise SqlError(*TOO_BIG_DISPLAYWIDTH, f"Display width out of range for BIT({bits}): it has 1 to 64 bits")
+    return SqlType(Kind.INT, unsigned=True, precision=bits, declared="bit")
 
 
 def _bytes(kind: Any, parameters: list[int]) -> SqlType:
@@ -147,10 +160,13 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
     precision, scale = (*parameters, 10, 0)[:2] if len(parameters) != 1 else (parameters[0], 0)
     if scale > precision:
         raise SqlError(*M_BIGGER_THAN_D, f"For decimal(M,D), M must be >= D: decimal({precision},{scale})")
-    if precision > MAX_DECIMAL_DIGITS:
+    if precision > DECIMAL_DIGITS:
         raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {precision} specified for DECIMAL. "
-                                           f"Maximum is {MAX_DECIMAL_DIGITS} here; use DOUBLE, or scale the values to "
-                                           "an integer")
+                                           f"Maximum is {DECIMAL_DIGITS}.")
+    if precision > MAX_DECIMAL_DIGITS and scale > WIDE_SCALE:
+        raise SqlError(*TOO_BIG_SCALE, f"Too big scale {scale} specified for decimal({precision},{scale}). Maximum is "
+                                       f"{WIDE_SCALE} here for more than {MAX_DECIMAL_DIGITS} digits: values have "
+                                       f"{MAX_DECIMAL_DIGITS}. Use DOUBLE, or fewer digits behind the point")
     return replace(decimal(precision, scale), unsigned=unsigned)
 
 

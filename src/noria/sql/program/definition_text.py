@@ -69,6 +69,8 @@ def default_text(c: Column) -> str:
     value = c.default
     if value is None:
         return "NULL"
+    if c.type.is_bit:
+        return f"b'{value:b}'"
     if isinstance(value, bytes) and value:
         return f"X'{value.hex()}'"
     said = "" if value == b"" else _time_text(value) if isinstance(value, timedelta) else str(value)

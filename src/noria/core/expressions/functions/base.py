@@ -23,7 +23,14 @@ from noria.core.errors.codes import (
 )
 from noria.core.expressions import evaluate
 from noria.core.expressions.casts import number_prefix, parse_moment
-from noria.core.expressions.coerce import listed_text, member_mask, member_place, parse_time, year_of
+from noria.core.expressions.coerce import (
+    bits_of_text,
+    listed_text,
+    member_mask,
+    member_place,
+    parse_time,
+    year_of,
+)
 from noria.core.expressions.expr import Call, Const, Expr
 from noria.core.expressions.library import LIBRARY, ArgumentType
 from noria.core.expressions.library.numbers import REMEMBERED
@@ -40,6 +47,7 @@ from noria.core.types import (
     TEXT,
     TEXT_BIN,
     TIME,
+    UBIGINT,
     Kind,
     SqlType,
     decimal,
@@ -82,19 +90,22 @@ def _from_library(op: str, args: Args) -> Expr:
         raise SqlError(*SP_DOES_NOT_EXIST, f"FUNCTION {op} does not exist")
     if len(args) < function.fewest or (len(args) > len(function.takes) and not function.more):
         raise wrong_count(op)
+    if op in _OF_DIGITS:
+        args = tuple(cast(a, UBIGINT) if a.type.is_bit else a for a in args)
     fitted = tuple(_fitted(a, function.want(i)) for i, a in enumerate(args))
     type = function.type(tuple(a.type for a in fitted))
     nullable = function.nullable or (not function.sees_null and any(a.nullable for a in fitted))
     return Call(type, nullable, op, fitted)
 
 
+_OF_DIGITS = ("bin", "conv")  # they read the digits of a number
 _TEXTS = (ArgumentType.TEXT, ArgumentType.STRING, ArgumentType.BYTES)
 
 
 def _fitted(e: Expr, want: ArgumentType) -> Expr:
     """Cast an argument as the function wants it."""
     if want in _TEXTS:
-        return e if e.type.is_text else cast(e, TEXT)
+        return e if e.type.is_text else cast(e, BYTES if e.type.is_bit else TEXT)
     if want is ArgumentType.INT:
         number = as_number(e)
         return number if number.type.kind is Kind.INT else cast(number, BIGINT)
@@ -323,7 +334,7 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
         return _comparable_members(a, b, op)
     if a.type.is_text and b.type.is_text:
         return _comparable_texts(a, b)
-    a, b = _year_read(a, b), _year_read(b, a)
+    a, b = _bits_read(_year_read(a, b), b), _bits_read(_year_read(b, a), a)
     if a.type.kind is b.type.kind:
         return a, b
     for kinds, fit in ((MOMENTS, _comparable_moments), ((Kind.TIME,), _comparable_times)):
@@ -336,6 +347,14 @@ def comparable(a: Expr, b: Expr, op: str = "eq") -> tuple[Expr, Expr]:
     if Kind.DOUBLE in (a.type.kind, b.type.kind):
         return cast(a, DOUBLE), cast(b, DOUBLE)
     return _integral_constant(a), _integral_constant(b)
+
+
+def _bits_read(e: Expr, other: Expr) -> Expr:
+    """Read a constant text beside a BIT by its bytes, as the column would store it; as a number if it does not fit."""
+    if not other.type.is_bit or not isinstance(e, Const) or not isinstance(e.value, (str, bytes)):
+        return e
+    bits = bits_of_text(e.value)
+    return literal(bits) if bits < 2**min(other.type.precision, 63) else e
 
 
 def _year_read(e: Expr, other: Expr) -> Expr:

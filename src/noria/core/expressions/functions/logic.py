@@ -39,7 +39,7 @@ from noria.core.expressions.functions.base import (
     truth,
 )
 from noria.core.expressions.library.declare import text_of
-from noria.core.types import BOOL, MOMENTS, TEXT, TEXT_BIN, Kind, SqlType
+from noria.core.types import BOOL, BYTES, MOMENTS, TEXT, TEXT_BIN, Kind, SqlType
 
 FLIPPED = {"eq": "eq", "ne": "ne", "nseq": "nseq", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
@@ -188,7 +188,7 @@ def _nullif(op: str, args: Args) -> Expr:
 # ------------------------------------------------------------------ text
 def _concat(op: str, args: Args) -> Expr:
     """Make a concat.  It is bytes if an argument is, otherwise BIN if one is."""
-    texts = tuple(a if a.type.is_text else cast(a, TEXT) for a in args)
+    texts = tuple(a if a.type.is_text else cast(a, BYTES if a.type.is_bit else TEXT) for a in args)
     type = text_of(tuple(t.type for t in texts))
     return Call(type, nullable(texts), op, tuple(cast(t, type) if type.is_bytes else t for t in texts))
 

@@ -148,6 +148,7 @@ NUMBERS: dict[str, Function] = {
     "atan2": _double(np.arctan2, 2, nullable=False), "cot": _double(_cot, nullable=False),
     "sign": Function((N,), BIGINT, values=_sign),
     "bit_and": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x & y), internal=True),
+    "bit_clear": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x & ~y), internal=True),
     "bit_or": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x | y), internal=True),
     "bit_xor": Function((W, W), UBIGINT, codes=lambda x, y: _positive(x ^ y), internal=True),
     "bit_not": Function((W,), UBIGINT, codes=lambda x: _positive(~x), internal=True),

@@ -98,6 +98,8 @@ def _of_type(field: Field) -> Values:
                 "character_octet_length": most if long or type.is_bytes else most * 4}
         if not type.is_bytes:
             out |= {"character_set_name": "utf8mb4", "collation_name": type.collation.value}
+    elif type.is_bit:
+        out |= {"numeric_precision": type.precision}
     elif type.kind is Kind.INT and type.declared != "year":
         out |= {"numeric_precision": _DIGITS[type.bits] + (type.bits == 64 and type.unsigned), "numeric_scale": 0}
     elif type.kind is Kind.DECIMAL:

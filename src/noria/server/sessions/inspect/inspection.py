@@ -236,7 +236,9 @@ def default_of(column: Column) -> str | None:
         return now_text(column)
     if column.computed:
         return None if column.generated else column.expression
-    return None if not column.has_default or column.default is None else str(column.default)
+    if not column.has_default or column.default is None:
+        return None
+    return f"b'{column.default:b}'" if column.type.is_bit else str(column.default)
 
 
 def key_of(at: int, table: TableDef | None) -> str:
