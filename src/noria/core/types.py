@@ -48,7 +48,7 @@ class SqlType:
     """A SQL type.  Only the fields that its kind uses differ from their defaults.
 
     `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL, of which a
-    value has 18 at most; the bits of BIT, which is an INT.
+    value has 18 at most, or of DOUBLE(M,D); the bits of BIT, which is an INT.
     `scale`: the digits after the point; for DATETIME and TIME, of fractional seconds, 0 to 6.  `length`: the most
     characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's own.  `members`: those of ENUM and SET.
     `timestamp`, `boolean`, `declared` ("year", "bit", "char", "json", "mediumtext", …): how the type was declared.
@@ -136,7 +136,8 @@ class SqlType:
         if self.kind is Kind.TEXT:
             return self._text_sql()
         if self.kind is Kind.DOUBLE:
-            return ("float" if self.bits == 32 else "double") + (" unsigned" if self.unsigned else "")
+            digits = f"({self.precision},{self.scale})" if self.precision else ""
+            return ("float" if self.bits == 32 else "double") + digits + (" unsigned" if self.unsigned else "")
         return str(self.kind.value)
 
     def _text_sql(self) -> str:

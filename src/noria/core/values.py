@@ -364,7 +364,7 @@ def _convert_clean(values: Sequence[Any], column: Column, symbols: Symbols) -> C
 def particular(type: SqlType) -> bool:
     """True if each value needs its own conversion or check: JSON, bytes, YEAR, BIT, FLOAT, or a limit in bytes."""
     return type.declared in ("json", "year", "bit", "tinytext") or type.is_bytes or (
-        type.kind is Kind.DOUBLE and type.bits == 32)
+        type.kind is Kind.DOUBLE and (type.bits == 32 or type.precision > 0))
 
 
 def _checked(array: pa.Array, column: Column, symbols: Symbols) -> Codes | None:

@@ -413,7 +413,8 @@ def show(value: Any, type: SqlType) -> str:
         fraction = f".{value.microsecond:06d}"[: type.scale + 1] if type.scale else ""
         return f"{value.year:04}{value:-%m-%d %H:%M:%S}{fraction}"
     if isinstance(value, float):
-        return show_float(value) if type.bits == 32 else show_double(value)
+        return f"{value:.{type.scale}f}" if type.precision else (
+            show_float(value) if type.bits == 32 else show_double(value))
     if isinstance(value, timedelta):
         return show_time(value, type.scale)
     if type.declared == "year":

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from math import isfinite
+from math import floor, isfinite
 from typing import Any
 
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
@@ -149,9 +149,20 @@ def _double(value: Any, column: Column, row: int) -> float:
     number = float(value) if isinstance(value, (float, int)) else float(_number(value, "double", column, row))
     if not isfinite(number) or (column.type.unsigned and number < 0):
         raise out_of_range(column.name, row)
+    if column.type.precision:
+        number = _shortened(number, column, row)
     if column.type.bits == 32:
         return _single(number, column, row)
     return number
+
+
+def _shortened(number: float, column: Column, row: int) -> float:
+    """Round to the digits of DOUBLE(M,D): MySQL rounds the binary fraction, half to even."""
+    whole, unit = floor(number), 10.0**column.type.scale
+    rounded = whole + round((number - whole) * unit) / unit
+    if abs(rounded) >= 10.0 ** (column.type.precision - column.type.scale):
+        raise out_of_range(column.name, row)
+    return rounded
 
 
 def _single(number: float, column: Column, row: int) -> float:

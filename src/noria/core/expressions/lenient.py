@@ -113,7 +113,9 @@ def _nearest(number: Any, column: Column) -> Any:
     if type.unsigned and negative:
         return 0
     most: Any = Decimal(min(10**type.precision - 1, MAX_INT)).scaleb(-type.scale)
-    if type.kind is Kind.DOUBLE:
+    if type.kind is Kind.DOUBLE and type.precision:
+        most = float(Decimal(10**type.precision - 1).scaleb(-type.scale))
+    elif type.kind is Kind.DOUBLE:
         most = 3.4028234663852886e38 if type.bits == 32 else 1.7976931348623157e308
     return -most if negative else most
 

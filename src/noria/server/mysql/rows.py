@@ -197,6 +197,8 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
         return wire, codec.BINARY, 1 if kind.boolean else width, _BINARY | unsigned, 0
     if kind.kind is Kind.DOUBLE:
         wire, width = (FLOAT, 12) if kind.bits == 32 else (DOUBLE, 22)
+        if kind.precision:
+            return wire, codec.BINARY, kind.precision, _BINARY | unsigned, kind.scale
         return wire, codec.BINARY, width, _BINARY | unsigned, _ANY_SCALE
     if kind.kind is Kind.DECIMAL:
         width = kind.precision + (kind.scale > 0) + (not kind.unsigned)
@@ -236,7 +238,7 @@ def _text_encoder(kind: SqlType) -> Encoder:
     scale = kind.scale
     if kind.is_bit:
         return lambda values: [codec.lenenc(bits_of(v, kind)) for v in values]
-    if kind.declared == "year" or (kind.kind is Kind.DOUBLE and kind.bits == 32):
+    if kind.declared == "year" or (kind.kind is Kind.DOUBLE and (kind.bits == 32 or kind.precision)):
         return lambda values: [codec.lenenc(show(v, kind).encode()) for v in values]
     if kind.kind is Kind.TIME:
         return lambda values: [codec.lenenc(show_time(v, scale).encode()) for v in values]

@@ -56,8 +56,8 @@ VARIABLES: dict[str, Any] = {
     "character_set_connection": "utf8mb4", "character_set_database": "utf8mb4", "character_set_results": "utf8mb4",
     "character_set_server": "utf8mb4", "character_set_system": "utf8mb3", "collation_connection": "utf8mb4_0900_ai_ci",
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
-    "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "interactive_timeout":
-    limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": int(limits.LOCK_WAIT_S),
+    "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "innodb_strict_mode": 1,
+    "interactive_timeout": limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": int(limits.LOCK_WAIT_S),
     "license": "Apache-2.0", "lock_wait_timeout": int(limits.LOCK_WAIT_S),
     "lower_case_table_names": 2, "max_allowed_packet":
     limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,
@@ -256,7 +256,7 @@ _CHECKS: dict[str, Callable[[str, Value], Kept]] = {
     "sql_select_limit": _select_limit,
     "max_execution_time": _execution_time,
     **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), _off),
-    **dict.fromkeys(("foreign_key_checks", "unique_checks", "sql_notes",
+    **dict.fromkeys(("foreign_key_checks", "unique_checks", "innodb_strict_mode", "sql_notes",
                      "sql_warnings", "sql_big_selects", "sql_quote_show_create", "session_track_schema",
                      "session_track_state_change", "profiling"), _flag),
     **dict.fromkeys(("wait_timeout", "interactive_timeout", "net_read_timeout", "net_write_timeout",

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from noria.core.errors import SqlError
+from noria.core.errors import SqlError, parse_error
 from noria.core.errors.codes import (
     DUPLICATED_VALUE_IN_TYPE,
     ILLEGAL_VALUE_FOR_TYPE,
@@ -37,11 +37,13 @@ from noria.core.types import (
     decimal,
 )
 from noria.sql.text.refusals import refuse
+from noria.sql.text.syntax import snippet
 
 _D = exp.DataType.Type
 _INTS = {_D.TINYINT: 8, _D.SMALLINT: 16, _D.MEDIUMINT: 24, _D.INT: 32, _D.BIGINT: 64}
 _UINTS = {_D.UTINYINT: 8, _D.USMALLINT: 16, _D.UMEDIUMINT: 24, _D.UINT: 32, _D.UBIGINT: 64}
-_DOUBLES = {_D.DOUBLE, _D.FLOAT, _D.UDOUBLE}
+UFLOAT = _D.UINT256  # stands for FLOAT UNSIGNED, for which sqlglot has no type (`text/syntax.py`)
+_DOUBLES = {_D.DOUBLE, _D.FLOAT, _D.UDOUBLE, UFLOAT}
 _TEXTS = {_D.TEXT: "", _D.TINYTEXT: "tinytext", _D.MEDIUMTEXT: "mediumtext", _D.LONGTEXT: "longtext"}
 _BLOBS = {_D.BLOB: "blob", _D.TINYBLOB: "tinyblob", _D.MEDIUMBLOB: "mediumblob", _D.LONGBLOB: "longblob"}
 _KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, _D.UDECIMAL, _D.VARCHAR, _D.CHAR,
@@ -49,6 +51,7 @@ _KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, 
           _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET, _D.BIT}
 DECIMAL_DIGITS = 65  # of a declaration; of a value MAX_DECIMAL_DIGITS
 WIDE_SCALE = 12  # so that values of a type of more than MAX_DECIMAL_DIGITS have 6 digits before the point
+DOUBLE_DIGITS, MOST_SCALE = 255, 30  # of FLOAT(M,D) and DOUBLE(M,D)
 MAX_VARCHAR = 16383  # characters of a row in utf8mb4
 MAX_VARBINARY = 65_535
 MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 members would not fit an int64
@@ -171,14 +174,22 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
 
 
 def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:
-    """The type of FLOAT and DOUBLE; FLOAT(p) of more than 24 bits is DOUBLE."""
-    if parameters and (kind is not _D.FLOAT or len(parameters) > 1):
-        raise refuse("DOUBLE and FLOAT with a number of digits", node, "use DECIMAL, or DOUBLE without digits")
-    bits = parameters[0] if parameters else 24
+    """The type of FLOAT and DOUBLE.  FLOAT(p) of more than 24 bits is DOUBLE; (M,D) rounds to D digits."""
+    is_float = kind in (_D.FLOAT, UFLOAT)
+    if len(parameters) == 1 and not is_float:
+        raise parse_error(f"DOUBLE takes no or two numbers of digits, near '{snippet(node)}'")
+    precision, scale = parameters if len(parameters) == 2 else (0, 0)
+    if scale > MOST_SCALE:
+        raise SqlError(*TOO_BIG_SCALE, f"Too big scale {scale} specified for a column. Maximum is {MOST_SCALE}.")
+    if precision > DOUBLE_DIGITS:
+        raise SqlError(*TOO_BIG_DISPLAYWIDTH, f"Display width out of range for a column (max = {DOUBLE_DIGITS})")
+    if scale > precision:
+        raise SqlError(*M_BIGGER_THAN_D, f"For float(M,D) and double(M,D), M must be >= D: ({precision},{scale})")
+    bits = parameters[0] if len(parameters) == 1 else 24
     if bits > 53:
         raise SqlError(*WRONG_FIELD_SPEC, "Incorrect column specifier: FLOAT(p) has 53 bits at most")
-    is_single = kind is _D.FLOAT and bits <= 24
-    return replace(DOUBLE, unsigned=kind is _D.UDOUBLE, bits=32 if is_single else 64)
+    return replace(DOUBLE, unsigned=kind in (_D.UDOUBLE, UFLOAT), bits=32 if is_float and bits <= 24 else 64,
+                   precision=precision, scale=scale)
 
 
 def _text(parameters: list[int], fixed: bool) -> SqlType:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from noria.core.expressions.casts import show
 from noria.core.expressions.coerce import MICROSECOND
 from noria.core.identifiers import quote_identifier
 from noria.core.types import Action, Check, Column, ForeignKey, IndexDef, TableDef
@@ -73,7 +74,8 @@ def default_text(c: Column) -> str:
         return f"b'{value:b}'"
     if isinstance(value, bytes) and value:
         return f"X'{value.hex()}'"
-    said = "" if value == b"" else _time_text(value) if isinstance(value, timedelta) else str(value)
+    said = "" if value == b"" else _time_text(value) if isinstance(value, timedelta) else (
+        show(value, c.type) if isinstance(value, float) else str(value))
     return "'" + said.replace("\\", "\\\\").replace("'", "''") + "'"
 
 

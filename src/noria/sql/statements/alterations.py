@@ -402,7 +402,7 @@ def coded_alike(was: SqlType, type: SqlType) -> bool:
     if type.declared == "char" and was.declared != "char":
         return False
     if was.kind is Kind.DOUBLE:
-        return type.bits >= was.bits
+        return type.bits >= was.bits and type.precision in (0, was.precision) and type.scale == was.scale
     return was.scale == type.scale or was.kind in (Kind.INT, Kind.TEXT)
 
 

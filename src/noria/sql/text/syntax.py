@@ -103,6 +103,8 @@ class _Parser(ConstraintParser):
     follows is read at once, without descending through all levels of precedence."""
 
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
+    SIGNED_TO_UNSIGNED_TYPE_TOKEN: ClassVar = {**MySQLParser.SIGNED_TO_UNSIGNED_TYPE_TOKEN,
+                                               TokenType.FLOAT: TokenType.UINT256}  # `UFLOAT` in expressions/types.py
     ALTER_PARSERS: ClassVar = {**MySQLParser.ALTER_PARSERS, "CONVERT": lambda self: self._parse_convert_to()}
     EXPONENT: ClassVar = {**MySQLParser.EXPONENT, TokenType.DOTCARET: exp.DPipe}
     RANGE_PARSERS: ClassVar = {**MySQLParser.RANGE_PARSERS,

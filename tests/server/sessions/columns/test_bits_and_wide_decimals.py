@@ -1,5 +1,5 @@
-"""BIT, and DECIMAL of more than 18 digits, beside MariaDB: definitions, values, conditions, aggregates, views, the
-bytes of both protocols."""
+"""BIT, wide DECIMAL, and FLOAT and DOUBLE with digits, beside MariaDB: definitions, values, conditions, aggregates,
+views, the bytes of both protocols."""
 
 from __future__ import annotations
 
@@ -156,3 +156,28 @@ def test_what_does_not_fit_18_digits_is_refused(local: LocalServer) -> None:
         cursor.executemany("INSERT INTO m VALUES (%s, %s)", many)
         cursor.execute("SELECT SUM(t), COUNT(t) FROM m")
         assert cursor.fetchall() == ((sum(round(t, 10) for _, t in many if t is not None), 4_285),)
+
+
+# ------------------------------------------------------------------ FLOAT(M,D) and DOUBLE(M,D)
+DOUBLES = (
+    "CREATE TABLE f (id INT PRIMARY KEY, a FLOAT(10,2) NOT NULL DEFAULT '0.00', b DOUBLE(8,3) UNSIGNED,"
+    " c FLOAT UNSIGNED NOT NULL DEFAULT '0', d DOUBLE(5,1))",
+    "INSERT INTO f (id, a, b, c, d) VALUES (1, 12.345, 1.0005, 3.5, 9999.94), (2, '7.125', 0.0015, 0, -0.05)",
+    "INSERT INTO f (id, d) VALUES (3, 9999.96)", "INSERT INTO f (id, b) VALUES (3, -1)",
+    "INSERT INTO f (id, c) VALUES (3, -0.5)", "INSERT INTO f (id) VALUES (3)", "UPDATE f SET a = a / 3 WHERE id = 1",
+    "SET sql_mode = ''", "INSERT INTO f (id, d) VALUES (4, 123456)", "INSERT INTO f (id, d) VALUES (5, 'no')",
+)
+OF_DOUBLES = (
+    "* FROM f ORDER BY id", "CONCAT(a, '/', b) FROM f ORDER BY id", "id FROM f WHERE d = 9999.9",
+    "MAX(d), MIN(b) FROM f",
+    "a, COUNT(*) FROM f GROUP BY a ORDER BY a",
+    "column_type, numeric_precision, numeric_scale FROM information_schema.columns WHERE table_schema = DATABASE() AND"
+    " table_name = 'f' AND column_name <> 'id' ORDER BY ordinal_position",
+)
+
+
+@needs_mariadb
+def test_doubles_with_digits_beside_mariadb(local: LocalServer, maria: MariaDb, request: pytest.FixtureRequest) -> None:
+    with maria.connect(f"doubles{len(request.node.name)}{request.node.name[-2]}") as theirs, local.connect() as mine:
+        for text in (*DOUBLES, *(f"SELECT {text}" for text in OF_DOUBLES)):
+            assert (text, outcome(mine, text)) == (text, outcome(theirs, text))

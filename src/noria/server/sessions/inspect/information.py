@@ -105,7 +105,8 @@ def _of_type(field: Field) -> Values:
     elif type.kind is Kind.DECIMAL:
         out |= {"numeric_precision": type.precision, "numeric_scale": type.scale}
     elif type.kind is Kind.DOUBLE:
-        out |= {"numeric_precision": 12 if type.bits == 32 else 22}
+        out |= {"numeric_precision": type.precision or (12 if type.bits == 32 else 22),
+                "numeric_scale": type.scale if type.precision else None}
     elif type.kind in (Kind.DATETIME, Kind.TIME):
         out |= {"datetime_precision": type.scale}
     return out
