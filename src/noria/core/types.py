@@ -340,6 +340,7 @@ class TableDef:
     scattered: bool = False  # True if columns that are not among these determine a row's worker
     checks: tuple[Check, ...] = ()  # in the order of their names
     foreign_keys: tuple[ForeignKey, ...] = ()  # in the order of their names
+    fulltext: tuple[IndexDef, ...] = ()  # the FULLTEXT keys, which only say which columns MATCH may search
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -347,7 +348,7 @@ class TableDef:
             raise ValueError(f"table {self.name} has no columns")
         if len(set(names)) != len(names):
             raise ValueError(f"table {self.name} names a column twice")
-        for cols in (self.primary_key, *(i.columns for i in self.indexes),
+        for cols in (self.primary_key, *(i.columns for i in (*self.indexes, *self.fulltext)),
                      *(k.columns for k in self.foreign_keys)):
             if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
@@ -446,12 +447,11 @@ class TableDef:
         width = sum(c.added <= change for c in self.columns)
         if past is None and width == len(self.columns):
             return self
-        shown = tuple(s for s in (self.shape if past is None else past.shown) if s[0] < width)
-        names = dict(shown)
+        names = dict(s for s in (self.shape if past is None else past.shown) if s[0] < width)
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
         return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=(),
-                       checks=(), foreign_keys=()).keyed_as(self)
+                       checks=(), foreign_keys=(), fulltext=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""

@@ -15,6 +15,7 @@ from noria.core.errors import SqlError
 from noria.core.expressions.casts import clips
 from noria.core.expressions.expr import Call, Col, Const, Expr, walk
 from noria.core.expressions.functions.base import MANY, TYPING, Args
+from noria.core.expressions.library.fulltext import FULLTEXT, parsed
 from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.symbols import NO_SYMBOLS
@@ -46,9 +47,20 @@ def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
         return True
     if e.op == "regexp_like":
         return not _is_pattern(e.args[1])
+    if e.op in FULLTEXT:
+        return not isinstance(e.args[0], Const)  # the planner has parsed a constant search
     if e.op == "cast":
         return _cast_can_fail(e)
     return e.op not in TOTAL and e.op != "told" and _size(e) is None
+
+
+def check_searches(e: Expr) -> None:
+    """Raise SqlError if a constant search of MATCH … AGAINST cannot be parsed."""
+    for inner in walk(e):
+        if isinstance(inner, Call) and inner.op in FULLTEXT:
+            text, mode = inner.args[:2]
+            if isinstance(text, Const) and isinstance(text.value, str) and isinstance(mode, Const):
+                parsed(text.value, int(str(mode.value)))
 
 
 def aggregate_can_fail(function: str, type: SqlType) -> bool:
