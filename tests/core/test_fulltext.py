@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from noria.core.batch import Batch
 from noria.core.errors import SqlError
+from noria.core.expressions import evaluate
+from noria.core.expressions.expr import Col
+from noria.core.expressions.functions import call, literal
 from noria.core.expressions.library.fulltext import BINARY, BOOLEAN, parsed, words_of
+from noria.core.limits import NULL_CODE
+from noria.core.plain_symbols import PlainSymbols
+from noria.core.symbols import fold
+from noria.core.types import TEXT
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -91,3 +102,33 @@ def test_operators_change_relevance() -> None:
         {1: rare + common, 2: 1 + rare, 3: common - 1, 4: common - 1}, rel=1e-5)
     assert relevance("brown ~quick", BOOLEAN)[1] == pytest.approx(rare + common - 1, rel=1e-5)
     assert relevance("+brown ~quick", BOOLEAN)[1] == pytest.approx(common, rel=1e-5)
+
+
+def test_the_screen_leaves_no_row_out() -> None:
+    """The rows that it chooses are among others those that a search finds."""
+    chance = random.Random(3)
+    some = ["quick", "Fox", "dog", "café", "the", "do", "straße", "foxes"]
+    texts = [" ".join(chance.choices(some, k=chance.randrange(6))) for _ in range(60)]
+    folded = pa.array([fold(t) for t in texts], pa.large_string())
+    for _ in range(300):
+        parts = [chance.choice(("", "", "+", "-", "~", ">", "<")) + chance.choice(
+            (*some, "fo*", '"dog quick"', "(fox +dog)", "(>quick -dog)")) for _ in range(chance.randint(1, 3))]
+        wanted = parsed(" ".join(parts), BOOLEAN)
+        for at, may in enumerate(wanted.may_match([folded]).to_pylist()):
+            assert may or not wanted.matches([texts[at]]), (parts, texts[at])
+        for at, may in enumerate(wanted.may_count([folded]).to_pylist()):
+            assert may or not any(wanted.count(n, [texts[at]]) for n in range(len(wanted.terms)))
+
+
+def test_many_rows_are_as_each_alone() -> None:
+    symbols = PlainSymbols()
+    texts = ["quick fox", None, "a dog", "Fox café", "", "fox fox"] * 5
+    codes = np.array([[NULL_CODE if t is None else symbols.intern(t) for t in texts]], np.int64)
+    search, column = literal("fox -dog"), Col(TEXT, True, 0)
+    for e in (call("ft_matches", search, literal(BOOLEAN), column),
+              call("ft_counts", search, literal(BOOLEAN), literal(0), column),
+              call("ft_relevance", search, literal(BOOLEAN), literal("30 15 5"), column)):
+        node = evaluate.compile(e)
+        together = node(Batch.of(codes), symbols).tolist()
+        alone = [node(Batch.of(codes[:, at : at + 1]), symbols).tolist()[0] for at in range(len(texts))]
+        assert together == alone and len(set(alone)) > 1

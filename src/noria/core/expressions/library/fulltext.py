@@ -15,10 +15,13 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import regex
 
 from noria.core.expressions.library.declare import ArgumentType, Function
@@ -57,21 +60,35 @@ class Document:
     """The words of one row's columns."""
 
     def __init__(self, columns: Sequence[str | None], folds: bool):
-        self._columns = [words_of(c, folds) for c in columns if c]
-        self.counts: dict[str, int] = {}
-        for words in self._columns:
-            for word, found in words:
-                if found:
-                    self.counts[word] = self.counts.get(word, 0) + 1
+        self._texts, self._folds = [c for c in columns if c], folds
+        ascii = all(c.isascii() for c in self._texts)
+        self._folded = [c.lower() if folds else c for c in self._texts] if ascii else None
+
+    @cached_property
+    def _columns(self) -> list[list[tuple[str, bool]]]:
+        return [words_of(c, self._folds) for c in self._texts]
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        return Counter(word for words in self._columns for word, found in words if found)
+
+    def times(self, word: str) -> int:
+        """How often the word occurs.  Plain texts are not split into words for it."""
+        if self._folded is None:
+            return self._counts[word]
+        if not LEAST <= len(word) <= MOST or word in STOPWORDS:
+            return 0
+        occurs = _occurs(word)
+        return sum(len(occurs.findall(c)) for c in self._folded)
 
     def matching(self, term: Term) -> list[str]:
         """The words that the term finds here, in their order."""
         if not term.prefix:
-            return [term.word] if term.word in self.counts else []
-        return sorted(w for w in self.counts if w.startswith(term.word))
+            return [term.word] if self.times(term.word) else []
+        return sorted(w for w in self._counts if w.startswith(term.word))
 
     def has_phrase(self, phrase: Phrase) -> bool:
-        if not phrase.words or any(w not in self.counts for w in phrase.words):
+        if not phrase.words or not all(map(self.times, phrase.words)):
             return False
         wanted = phrase.written
         for words in self._columns:
@@ -80,6 +97,11 @@ class Document:
                 if found and word == wanted[0] and tuple(plain[at : at + len(wanted)]) == wanted:
                     return True
         return False
+
+
+@lru_cache(maxsize=512)
+def _occurs(word: str) -> re.Pattern[str]:
+    return re.compile(rf"\b{word}\b", re.ASCII)
 
 
 @dataclass
@@ -164,6 +186,18 @@ class Search:
     def matches(self, columns: Sequence[str | None]) -> bool:
         return bool(self._steps) and _run(self._steps, Document(columns, self.folds)).found
 
+    def may_match(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Of many rows, which have the letters of the words that a found row has.  columns: folded if `folds`."""
+        found = None
+        for some in _needed(self._steps):
+            having = _contains(some, columns)
+            found = having if found is None else pc.and_(found, having)
+        return found if found is not None else pa.nulls(len(columns[0]), pa.bool_())
+
+    def may_count(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Of many rows, which have the letters of a term."""
+        return _contains({t.word for t in self.terms}, columns)
+
     def count(self, number: int, columns: Sequence[str | None]) -> int:
         """How many words of the row the term with this number finds: 1 or 0 unless it is the beginning of words."""
         return len(Document(columns, self.folds).matching(self.terms[number]))
@@ -174,7 +208,7 @@ class Search:
         state = _run(self._steps, document)
         rank, weights = state.rank, self._weights_of(tuple(counts))
         for word in state.words if state.found else ():
-            times = next((document.counts[f[0]] for t in self.terms if t.word == word and (
+            times = next((document.times(f[0]) for t in self.terms if t.word == word and (
                 f := document.matching(t))), 0)
             rank = _single(rank + _single(times * weights.get(word, 0.0)))
         return rank
@@ -202,6 +236,28 @@ def _terms(steps: Sequence[Step]) -> Iterator[Term]:
             yield from map(_plain, step.what.words)
         else:
             yield from _terms(step.what)
+
+
+def _needed(steps: Sequence[Step]) -> list[set[str]]:
+    """Sets of words: a row that is found has one of each set.  There is one set unless each step is of + or -."""
+    positive = [s for s in steps if s.operator is not Operator.NOT]
+    if any(s.operator is not Operator.MUST for s in positive):
+        return [{t.word for t in _terms(positive)}]
+    needed: list[set[str]] = []
+    for step in positive:
+        words = [t.word for t in _terms([step])]
+        needed += [{w} for w in words] if isinstance(step.what, Phrase) else [set(words)]
+    return needed
+
+
+def _contains(words: Iterable[str], columns: Sequence[pa.Array]) -> pa.Array:
+    """Which rows have the letters of one of the words in one of the columns."""
+    found = None
+    for column in columns:
+        for word in words:
+            having = pc.fill_null(pc.match_substring(column, word), False)
+            found = having if found is None else pc.or_(found, having)
+    return found if found is not None else pa.nulls(len(columns[0]), pa.bool_())
 
 
 def _count(steps: Sequence[Step], having: dict[Term, int], totals: dict[str, int]) -> None:
@@ -240,9 +296,22 @@ def _relevance(text: str | None, mode: int, counts: str | None, *columns: str | 
     return parsed(text, mode).relevance([int(c) for c in counts.split(" ")], columns)
 
 
+def _may_match(text: str, mode: int, texts: Callable[[bool], list[pa.Array]]) -> pa.Array:
+    search = parsed(text, mode)
+    return search.may_match(texts(search.folds))
+
+
+def _may_count(text: str, mode: int, texts: Callable[[bool], list[pa.Array]]) -> pa.Array:
+    search = parsed(text, mode)
+    return search.may_count(texts(search.folds))
+
+
 T, W = ArgumentType.TEXT, ArgumentType.INT
 FULLTEXT: dict[str, Function] = {
-    "ft_matches": Function((T, W, T), BOOL, values=_matches, more=True, sees_null=True, internal=True),
-    "ft_counts": Function((T, W, W, T), BIGINT, values=_counted, more=True, sees_null=True, internal=True),
-    "ft_relevance": Function((T, W, T, T), DOUBLE, values=_relevance, more=True, sees_null=True, internal=True),
+    "ft_matches": Function((T, W, T), BOOL, values=_matches, more=True, sees_null=True, internal=True,
+                           screen=_may_match),
+    "ft_counts": Function((T, W, W, T), BIGINT, values=_counted, more=True, sees_null=True, internal=True,
+                          screen=_may_count),
+    "ft_relevance": Function((T, W, T, T), DOUBLE, values=_relevance, more=True, sees_null=True, internal=True,
+                             screen=_may_match),
 }
