@@ -97,7 +97,9 @@ def test_beginnings_of_words(maria: MariaDb, tmp_path: Path) -> None:
 
 ERRORS = (
     "SELECT id FROM d WHERE MATCH (b) AGAINST ('x')", "SELECT id FROM d WHERE MATCH (b) AGAINST ('x' IN BOOLEAN MODE)",
-    "SELECT MATCH (g) AGAINST ('x') FROM d", "SELECT id FROM d WHERE MATCH (a) AGAINST ('(x' IN BOOLEAN MODE)",
+    "SELECT MATCH (g) AGAINST ('x') FROM d", "SELECT MATCH (a) AGAINST (b) FROM d",
+    "SELECT id FROM d WHERE MATCH (a) AGAINST (b)",
+    "SELECT id FROM d WHERE MATCH (a) AGAINST ('(x' IN BOOLEAN MODE)",
     "SELECT id FROM d WHERE MATCH (a) AGAINST ('++x' IN BOOLEAN MODE)", "CREATE TABLE e (i INT, FULLTEXT (i))",
     "CREATE TABLE e (i VARBINARY(9), FULLTEXT (i))", "CREATE TABLE e (i ENUM('a'), FULLTEXT (i))",
     "CREATE TABLE e (i TEXT, FULLTEXT (j))", "CREATE FULLTEXT INDEX f ON d (g)", "CREATE FULLTEXT INDEX one ON d (b)",
@@ -146,6 +148,12 @@ def test_writes_and_parameters(maria: MariaDb, tmp_path: Path) -> None:
                               "PREPARE away FROM 'DELETE FROM d WHERE MATCH (a) AGAINST (?)'",
                               "SET @quick = '+quick', @fox = 'fox', @wrong = '(x', @zero = 0"):
                 assert asked(connection, statement) == []
+        for query in ("SELECT id FROM d WHERE MATCH (a) AGAINST (CONCAT('f', 'ox'))",
+                      "SELECT id, MATCH (a) AGAINST ('fo' 'x') > 0 FROM d",
+                      "SELECT d.id, e.id FROM d LEFT JOIN d e ON e.id = d.id AND MATCH (d.a) AGAINST ('quick')",
+                      "SELECT id FROM d WHERE id IN (SELECT id FROM d WHERE MATCH (a) AGAINST ('brown'))",
+                      "SELECT id FROM d WHERE NOT MATCH (a) AGAINST ('brown') UNION SELECT 9"):
+            both.check(query)
         for statement in ("EXECUTE one USING @quick", "EXECUTE two USING @fox, @zero", "EXECUTE one USING @wrong",
                           "SELECT id FROM d WHERE MATCH (a) AGAINST (@fox)", "EXECUTE away USING @quick"):
             ours, theirs = asked(both.ours, statement), asked(both.theirs, statement)

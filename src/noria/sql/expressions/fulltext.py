@@ -9,10 +9,12 @@ condition.  Keeps true: a node without a mark is refused, because nobody has loo
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp
 
+from noria.core.errors import SqlError
+from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import call, cast, literal
 from noria.core.expressions.library.fulltext import BINARY, BOOLEAN, parsed
@@ -38,6 +40,11 @@ def mode_of(node: exp.Expr, collation: Collation) -> int:
     return BOOLEAN * ("BOOLEAN" in modifier) + BINARY * (collation is not Collation.CI)
 
 
+def no_column(*_: str) -> Any:
+    """Raise error 1210: the search is one text for all rows."""
+    raise SqlError(*WRONG_ARGUMENTS, "Incorrect arguments to AGAINST")
+
+
 def match(r: Operands, node: exp.Expr) -> Expr:
     if not node.args.get(MARK):
         raise refuse("MATCH … AGAINST here", node, "it may stand in a SELECT from a table, and in WHERE of a write")
@@ -57,6 +64,8 @@ def counted(r: Operands, node: exp.Expr) -> Expr:
 
 def _text(r: Operands, node: exp.Expr, mode: int) -> Expr:
     """The search.  A constant is parsed here, so that its error is the statement's."""
+    if node.this.find(exp.Column) is not None:
+        no_column()
     text = r(node.this)
     text = text if text.type.is_text and not text.type.is_bytes else cast(text, TEXT)
     if isinstance(text, Const) and isinstance(text.value, str):

@@ -116,12 +116,6 @@ def known(value: Expr) -> exp.Expr:
     return node
 
 
-def known_value(node: exp.Expr) -> Expr | None:
-    """The translated expression that the node stands for, or None."""
-    value: Expr | None = node.meta.get(_KNOWN)
-    return value
-
-
 def volatile(node: exp.Expr) -> str | None:
     """The name of a function of the clock, of chance or of the session; None for any other node."""
     if isinstance(node, exp.Anonymous):
@@ -444,7 +438,7 @@ def _clock(r: Resolver, node: exp.Expr) -> Expr:
 
 def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
     assert isinstance(node, exp.Placeholder)
-    value = known_value(node)
+    value: Expr | None = node.meta.get(_KNOWN)
     return r.parameter(node) if value is None else value
 
 

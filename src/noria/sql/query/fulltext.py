@@ -19,10 +19,11 @@ from sqlglot import exp
 from noria.core.errors import SqlError
 from noria.core.errors.codes import FT_MATCHING_KEY_NOT_FOUND, WRONG_ARGUMENTS
 from noria.core.expressions.expr import Const
+from noria.core.expressions.functions import cast
 from noria.core.expressions.library.fulltext import parsed
-from noria.core.types import TableDef
-from noria.sql.expressions.fulltext import MARK, CountedWords, mode_of
-from noria.sql.expressions.scalars import known_value, literal_value
+from noria.core.types import TEXT, TableDef
+from noria.sql.expressions.fulltext import MARK, CountedWords, mode_of, no_column
+from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context
 from noria.sql.text.refusals import refuse
 from noria.sql.text.trees import has
@@ -31,7 +32,6 @@ Tables = dict[str, tuple[exp.Table, TableDef]]  # by folded alias
 _CONDITIONS = (exp.Where, exp.Having)
 _NO_ROWS_OF_ITS_OWN = ("order", "joins", "group", "distinct", "having")
 _CONNECTS = (exp.And, exp.Or, exp.Not, exp.Paren, exp.Xor)
-_CONSTANTS = (exp.Literal, exp.Null, exp.Placeholder, exp.National, exp.Introducer)
 
 
 def with_matches(context: Context, tree: exp.Select) -> exp.Select:
@@ -159,13 +159,8 @@ def _counts(context: Context, node: exp.MatchAgainst, table: exp.Table, definiti
 
 def _constant(context: Context, node: exp.MatchAgainst) -> str | None:
     """The text of the search; None for NULL.  Raises NotMaintained for a parameter without a value."""
-    given = node.this
-    value: object = None
-    if isinstance(given, exp.Placeholder):
-        e = known_value(given) or context.parameter(given)
-        value = e.value if isinstance(e, Const) else None
-    elif isinstance(given, exp.Literal):
-        value = literal_value(given)
-    elif not isinstance(given, exp.Null):
+    e = Resolver(no_column, context.parameter, "field list")(node.this)
+    if not isinstance(e, Const):
         raise refuse("MATCH … AGAINST a computed text", node, "give a text, or a parameter")
-    return None if value is None else str(value)
+    text = e if e.type.is_text else cast(e, TEXT)
+    return text.value if isinstance(text, Const) and isinstance(text.value, str) else None
