@@ -457,8 +457,8 @@ class TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""
         width = len(self.columns)
         key = table.primary_key if all(c < width for c in table.primary_key) else ()
-        indexes = tuple(i for i in table.indexes if max(i.columns) < width)
-        made = replace(self, primary_key=key, indexes=indexes, keyed=table.keyed, scattered=False)
+        indexes, words = (tuple(i for i in of if max(i.columns) < width) for of in (table.indexes, table.fulltext))
+        made = replace(self, primary_key=key, indexes=indexes, fulltext=words, keyed=table.keyed, scattered=False)
         return made if made.sharded_by == table.sharded_by else replace(made, scattered=True)
 
     def then(self, change: int) -> Past | None:

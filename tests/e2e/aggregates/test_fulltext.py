@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from e2e.aggregates import beside as besides
 from e2e.aggregates.beside import Beside, asked, beside
+from e2e.local import LocalServer
 from e2e.mariadb import MariaDb, needs_mariadb
 
 pytestmark = needs_mariadb
@@ -188,3 +190,31 @@ def test_natural_language_is_ordered_by_relevance(maria: MariaDb, tmp_path: Path
             asked(connection, "PREPARE p FROM 'SELECT id FROM d WHERE MATCH (a) AGAINST (?) LIMIT 2'")
             asked(connection, "SET @fox = 'fox'")
         assert asked(both.ours, "EXECUTE p USING @fox") == asked(both.theirs, "EXECUTE p USING @fox") == [(2,), (6,)]
+
+
+def test_views_keep_their_keys_and_survive_a_restart(tmp_path: Path) -> None:
+    """A FULLTEXT key that a named view needs stays; the view follows renamed and new columns."""
+    searched = "SELECT id FROM d WHERE MATCH (b) AGAINST ('quick')"
+    server = LocalServer(tmp_path / "data", workers=1)
+    with closing(server.connect()) as ours:
+        for text in ("CREATE TABLE d (id INT PRIMARY KEY, a TEXT, b TEXT, FULLTEXT x (a), FULLTEXT y (b))",
+                     "INSERT INTO d VALUES (1, 'quick fox', 'x'), (2, 'dog', 'quick')",
+                     "CREATE VIEW v AS SELECT id, MATCH (a) AGAINST ('fox') AS r FROM d "
+                     "WHERE MATCH (a) AGAINST ('quick')",
+                     "ALTER TABLE d ADD COLUMN c INT FIRST", "ALTER TABLE d RENAME COLUMN a TO a2"):
+            assert asked(ours, text) == [], text
+        for _ in range(3):
+            assert asked(ours, searched) == [(2,)]
+        assert asked(ours, "ALTER TABLE d DROP INDEX x") == 3730
+        assert asked(ours, "ALTER TABLE d DROP INDEX x, ADD FULLTEXT z (a2), DROP INDEX y") == []
+        assert asked(ours, searched) == 1191
+        before = asked(ours, "SELECT * FROM v")
+    server.close()
+    server = LocalServer(tmp_path / "data", workers=1)
+    with closing(server.connect()) as ours:
+        assert asked(ours, "SELECT * FROM v") == before and len(before) == 1
+        assert asked(ours, "INSERT INTO d VALUES (7, 3, 'quick quick', '')") == []
+        assert [row[0] for row in asked(ours, "SELECT * FROM v ORDER BY id")] == [1, 3]
+        assert asked(ours, searched) == 1191
+        assert asked(ours, "ALTER TABLE d DROP INDEX z") == 3730
+    server.close()

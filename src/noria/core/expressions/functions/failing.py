@@ -48,7 +48,7 @@ def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
     if e.op == "regexp_like":
         return not _is_pattern(e.args[1])
     if e.op in FULLTEXT:
-        return not isinstance(e.args[0], Const)  # the planner has parsed a constant search
+        return not _is_search(e)
     if e.op == "cast":
         return _cast_can_fail(e)
     return e.op not in TOTAL and e.op != "told" and _size(e) is None
@@ -58,9 +58,24 @@ def check_searches(e: Expr) -> None:
     """Raise SqlError if a constant search of MATCH … AGAINST cannot be parsed."""
     for inner in walk(e):
         if isinstance(inner, Call) and inner.op in FULLTEXT:
-            text, mode = inner.args[:2]
-            if isinstance(text, Const) and isinstance(text.value, str) and isinstance(mode, Const):
-                parsed(text.value, int(str(mode.value)))
+            _is_constant_search(inner)
+
+
+def _is_search(e: Call) -> bool:
+    try:
+        return _is_constant_search(e)
+    except SqlError:
+        return False
+
+
+def _is_constant_search(e: Call) -> bool:
+    """True for a search that is a constant.  Raises SqlError if it cannot be parsed."""
+    text, mode = e.args[:2]
+    if not isinstance(text, Const) or not isinstance(mode, Const):
+        return False
+    if isinstance(text.value, str) and isinstance(mode.value, int):
+        parsed(text.value, mode.value)
+    return True
 
 
 def aggregate_can_fail(function: str, type: SqlType) -> bool:

@@ -282,18 +282,22 @@ def parsed(text: str, mode: int) -> Search:
 
 
 # ------------------------------------------------------------------ functions of the library
-def _matches(text: str | None, mode: int, *columns: str | None) -> bool:
-    return text is not None and parsed(text, mode).matches(columns)
+def _matches(text: str | None, mode: int | None, *columns: str | None) -> bool:
+    return text is not None and mode is not None and parsed(text, mode).matches(columns)
 
 
-def _counted(text: str, mode: int, number: int, *columns: str | None) -> int:
-    return parsed(text, mode).count(number, columns)
+def _counted(text: str | None, mode: int | None, number: int | None, *columns: str | None) -> int:
+    search = None if text is None or mode is None else parsed(text, mode)
+    known = search is not None and number is not None and 0 <= number < len(search.terms)
+    return search.count(number, columns) if search is not None and number is not None and known else 0
 
 
-def _relevance(text: str | None, mode: int, counts: str | None, *columns: str | None) -> float:
-    if text is None or not counts:
+def _relevance(text: str | None, mode: int | None, counts: str | None, *columns: str | None) -> float:
+    """The row's relevance; 0 for counts of another search."""
+    if text is None or mode is None or counts is None or not all(c.isdecimal() for c in counts.split(" ")):
         return 0.0
-    return parsed(text, mode).relevance([int(c) for c in counts.split(" ")], columns)
+    search, numbers = parsed(text, mode), [int(c) for c in counts.split(" ")]
+    return search.relevance(numbers, columns) if len(numbers) == len(search.terms) + 1 else 0.0
 
 
 def _may_match(text: str, mode: int, texts: Callable[[bool], list[pa.Array]]) -> pa.Array:
