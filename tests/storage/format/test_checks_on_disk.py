@@ -20,7 +20,7 @@ CHECKED = TableDef("t", T.columns, (0,), (), 1, checks=(Check("c", "(`a` > 0)"),
 
 
 SEARCHED = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), (), 1,
-                    fulltext=(IndexDef("words", (1,), fulltext=True),))
+                    fulltext=(IndexDef("words", (1,)),))
 
 
 @pytest.mark.parametrize("table", [T, CHECKED, SEARCHED])

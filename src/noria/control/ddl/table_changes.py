@@ -239,8 +239,10 @@ class TableChanges:
                            "and the table at once, with noria apply")
 
     def _refuse_if_key_needed(self, command: commands.AlterTable, gone: Collection[str]) -> None:
-        """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it, or a
-        FULLTEXT key that is dropped, since MATCH is only right with it."""
+        """Raise an error if a view needs the old primary key or a dropped FULLTEXT key.
+
+        GROUP BY the primary key is only right with it, and MATCH only with its FULLTEXT key.
+        """
         searched = {i.columns for i in command.was.fulltext} - {i.columns for i in command.table.fulltext}
         if command.was.keyed == command.table.keyed and not searched:
             return
