@@ -43,6 +43,7 @@ SCHEMA = (
     "posted DATE, changed DATETIME)",
     "CREATE TABLE votes (story INT, user INT, up INT NOT NULL, PRIMARY KEY (story, user))",
     "CREATE TABLE tags (story INT, tag VARCHAR(20))",
+    "CREATE TABLE notes (id INT PRIMARY KEY, story INT, body TEXT, FULLTEXT KEY words (body))",
     "CREATE VIEW counted AS SELECT story, COUNT(*) AS n FROM votes GROUP BY story",
 )
 QUERIES: dict[str, dict[str, str]] = {
@@ -55,6 +56,13 @@ QUERIES: dict[str, dict[str, str]] = {
         "computed parameter": "SELECT id FROM stories WHERE author + 1 = ?",
         "another view": "SELECT n FROM counted WHERE story = ?",
         "DISTINCT": "SELECT DISTINCT tag FROM tags WHERE story = ?",
+    },
+    "Full-text search": {
+        "condition": "SELECT id FROM notes WHERE MATCH (body) AGAINST ('quick fox')",
+        "boolean mode": "SELECT id FROM notes WHERE MATCH (body) AGAINST ('+quick -\"lazy dog\" fo*' IN BOOLEAN MODE)",
+        "with a parameter": "SELECT id FROM notes WHERE story = ? AND MATCH (body) AGAINST (? IN BOOLEAN MODE)",
+        "relevance": "SELECT id, MATCH (body) AGAINST ('fox') AS r FROM notes ORDER BY r DESC LIMIT 10",
+        "more words": "SELECT id FROM notes WHERE MATCH (body) AGAINST ('fox' WITH QUERY EXPANSION)",
     },
     "Parameters": {
         "IN (?, …)": "SELECT title FROM stories WHERE author IN (?, ?)",
@@ -204,6 +212,8 @@ STATEMENTS = (
     "CREATE MATERIALIZED VIEW z AS SELECT author, COUNT(*) AS n FROM stories GROUP BY author", "DROP VIEW z",
     "CREATE INTERNAL VIEW z AS SELECT story, COUNT(*) AS n FROM votes GROUP BY story", "DROP VIEW z",
     "CREATE INDEX i ON stories (author)", "ALTER TABLE stories ADD INDEX k (score), RENAME INDEX i TO j",
+    "ALTER TABLE stories ADD FULLTEXT KEY words (title)", "DROP INDEX words ON stories",
+    "CREATE TABLE x (s TEXT, FULLTEXT (s) WITH PARSER ngram)",
     "DROP INDEX j ON stories", "ALTER TABLE stories ALTER title SET DEFAULT 'none'",
     "ALTER TABLE stories AUTO_INCREMENT = 100", "CREATE UNIQUE INDEX i ON stories (author)",
     "ALTER TABLE stories ADD COLUMN x INT NOT NULL DEFAULT 5 AFTER id", "ALTER TABLE stories DROP COLUMN x",

@@ -23,6 +23,10 @@ WRONG = {"i": ("99999999999999999999", "'x'"), "d": ("123456789.7", "'y'"), "f":
          "b": ("'much too long'",)}
 
 
+SEARCHED = "words"  # the column of a FULLTEXT key
+WORDS = ("quick", "Dog", "dogs", "café", "the", "do")
+
+
 class Generator(Changes):
     """One case for one seed."""
 
@@ -74,6 +78,11 @@ class Generator(Changes):
         if keys:
             parts.append(f"PRIMARY KEY ({', '.join(c.ref for c in columns[:keys])})")
         if self.often(0.15):
+            columns.append(Col(SEARCHED, "s"))
+            types.append("TEXT")
+            required.append(False)
+            parts += [f"{SEARCHED} TEXT", f"FULLTEXT KEY of_words ({SEARCHED})"]
+        if self.often(0.15):
             unique = keys and types[-1] not in ("TEXT", "BLOB")
             parts.append(f"UNIQUE KEY u ({columns[-1].ref})" if unique else "KEY i (c0)")
         text = f"CREATE TABLE {name} ({', '.join(parts)})"
@@ -103,9 +112,20 @@ class Generator(Changes):
 
     def _row(self, table: Made, wrong: float = 0.01) -> str:
         values = [str(self.c.randrange(8)) for _ in range(table.keys)]
-        values += [self.value(c.kind, wrong if required else 0.15, wrong)
+        values += [self._words() if c.ref == SEARCHED else self.value(c.kind, wrong if required else 0.15, wrong)
                    for c, required in zip(table.columns[table.keys:], table.required, strict=True)]
         return f"({', '.join(values)})"
+
+    def _words(self) -> str:
+        return f"'{' '.join(self.c.choices(WORDS, k=self.c.randint(0, 4)))}'"
+
+    def _search(self, column: str) -> str:
+        """MATCH … AGAINST as a condition."""
+        operators = self.of(("",), ("", "+", "-", "~", ">", "<"))
+        parts = [self.of(*operators) + self.of(*WORDS, '"quick dog"', "do*" if len(operators) > 1 else "dog")
+                 for _ in range(self.c.randint(1, 3))]
+        mode = " IN BOOLEAN MODE" if len(operators) > 1 else ""
+        return f"MATCH ({column}) AGAINST ('{' '.join(parts)}'{mode})"
 
     def _insert(self, table: Made, most: int) -> str:
         rows = ", ".join(self._row(table) for _ in range(self.c.randint(1, most)))
@@ -315,7 +335,11 @@ class Generator(Changes):
 
     # ------------------------------------------------------------ queries
     def _predicate(self, source: Source) -> str:
-        """A condition, perhaps one with a subquery."""
+        """A condition, perhaps one with a subquery or a search."""
+        searched = [c.ref for c in source.columns if c.ref.rpartition(".")[2] == SEARCHED and c.kind == "s"]
+        if searched and self.often(0.6) and not source.text.startswith("("):
+            beside = f" AND {self.condition(source.columns, 0)}" if self.often(0.5) else ""
+            return f"{self.of('', '', 'NOT ')}{self._search(searched[0])}{beside}"
         if self.often(0.06):
             return self._row_condition(source)
         if not self.often(0.2):

@@ -47,10 +47,10 @@ class Collation(Enum):
 class SqlType:
     """A SQL type.  Only the fields that its kind uses differ from their defaults.
 
-    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL, of which a
-    value has 18 at most, or of DOUBLE(M,D); the bits of BIT, which is an INT.
-    `scale`: the digits after the point; for DATETIME and TIME, of fractional seconds, 0 to 6.  `length`: the most
-    characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's own.  `members`: those of ENUM and SET.
+    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL (18 at most
+    of a value) and of DOUBLE(M,D), the bits of BIT.  `scale`: the digits after the point; for DATETIME and TIME, of
+    fractional seconds, 0 to 6.  `length`: the most characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's
+    own.  `members`: those of ENUM and SET.
     `timestamp`, `boolean`, `declared` ("year", "bit", "char", "json", "mediumtext", …): how the type was declared.
     """
 
@@ -156,8 +156,7 @@ MOMENTS = (Kind.DATE, Kind.DATETIME)
 BIGINT, UBIGINT, INT = SqlType(Kind.INT), SqlType(Kind.INT, unsigned=True), SqlType(Kind.INT, bits=32)
 BOOL = SqlType(Kind.INT, bits=8, boolean=True)
 YEAR = SqlType(Kind.INT, bits=16, unsigned=True, declared="year")
-DOUBLE = SqlType(Kind.DOUBLE)
-TEXT = SqlType(Kind.TEXT)
+DOUBLE, TEXT = SqlType(Kind.DOUBLE), SqlType(Kind.TEXT)
 TEXT_BIN = SqlType(Kind.TEXT, collation=Collation.BIN)
 BYTES = SqlType(Kind.TEXT, collation=Collation.BYTES)
 JSON = SqlType(Kind.TEXT, collation=Collation.BIN, declared="json")
@@ -341,6 +340,7 @@ class TableDef:
     scattered: bool = False  # True if columns that are not among these determine a row's worker
     checks: tuple[Check, ...] = ()  # in the order of their names
     foreign_keys: tuple[ForeignKey, ...] = ()  # in the order of their names
+    fulltext: tuple[IndexDef, ...] = ()  # the FULLTEXT keys, which only say which columns MATCH may search
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]
@@ -348,7 +348,7 @@ class TableDef:
             raise ValueError(f"table {self.name} has no columns")
         if len(set(names)) != len(names):
             raise ValueError(f"table {self.name} names a column twice")
-        for cols in (self.primary_key, *(i.columns for i in self.indexes),
+        for cols in (self.primary_key, *(i.columns for i in (*self.indexes, *self.fulltext)),
                      *(k.columns for k in self.foreign_keys)):
             if any(not 0 <= c < len(names) for c in cols) or len(set(cols)) != len(cols):
                 raise ValueError(f"table {self.name} has an ill-formed key {cols}")
@@ -447,19 +447,18 @@ class TableDef:
         width = sum(c.added <= change for c in self.columns)
         if past is None and width == len(self.columns):
             return self
-        shown = tuple(s for s in (self.shape if past is None else past.shown) if s[0] < width)
-        names = dict(shown)
+        names = dict(s for s in (self.shape if past is None else past.shown) if s[0] < width)
         columns = tuple(replace(c, name=names.get(i, gone(i)), dropped=0 if i in names else 1)
                         for i, c in enumerate(self.columns[:width]))
         return replace(self, columns=columns, primary_key=(), indexes=(), order=tuple(names), past=(),
-                       checks=(), foreign_keys=()).keyed_as(self)
+                       checks=(), foreign_keys=(), fulltext=()).keyed_as(self)
 
     def keyed_as(self, table: TableDef) -> TableDef:
         """Return this table with the keys and indexes of another one that use only columns of this one."""
         width = len(self.columns)
         key = table.primary_key if all(c < width for c in table.primary_key) else ()
-        indexes = tuple(i for i in table.indexes if max(i.columns) < width)
-        made = replace(self, primary_key=key, indexes=indexes, keyed=table.keyed, scattered=False)
+        indexes, words = (tuple(i for i in of if max(i.columns) < width) for of in (table.indexes, table.fulltext))
+        made = replace(self, primary_key=key, indexes=indexes, fulltext=words, keyed=table.keyed, scattered=False)
         return made if made.sharded_by == table.sharded_by else replace(made, scattered=True)
 
     def then(self, change: int) -> Past | None:

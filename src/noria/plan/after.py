@@ -21,6 +21,7 @@ from noria.core.batch import Batch
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, Param, columns_of, walk
 from noria.core.expressions.functions import with_values
+from noria.core.expressions.functions.failing import check_searches
 from noria.core.symbols import Symbols
 from noria.core.types import Field
 from noria.plan.aggregates import spec_of
@@ -43,10 +44,14 @@ class LookedUpRows(Mir):
 
 
 def bound(after: Mir, values: Sequence[Any]) -> Mir:
-    """Replace the parameters by their values."""
+    """Replace the parameters by their values.  Raises SqlError for a search of MATCH … AGAINST without meaning."""
     inputs = tuple(bound(i, values) for i in after.inputs)
     plan = after if inputs == after.inputs else after.with_inputs(*inputs)
-    return replace(plan, predicate=with_values(plan.predicate, values)) if isinstance(plan, Filter) else plan
+    if not isinstance(plan, Filter):
+        return plan
+    predicate = with_values(plan.predicate, values)
+    check_searches(predicate)
+    return replace(plan, predicate=predicate)
 
 
 def with_leaf(after: Mir, plan: Mir) -> Mir:

@@ -1,4 +1,4 @@
-"""CHECK on disk: in the catalog, after a restart, in a directory that an older version wrote."""
+"""CHECK and FULLTEXT on disk: in the catalog, after a restart, in a directory that an older version wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocksdict import WriteBatch
 
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.statements import Insert
-from noria.core.types import INT, Check, Column, TableDef
+from noria.core.types import INT, TEXT, Check, Column, IndexDef, TableDef
 from noria.storage.format.catalog import table_from_json, table_to_json
 from noria.storage.store import RocksStore
 from noria.storage.tables import meta
@@ -19,7 +19,11 @@ T = TableDef("t", (Column("id", INT, False), Column("a", INT)), (0,), (), 1)
 CHECKED = TableDef("t", T.columns, (0,), (), 1, checks=(Check("c", "(`a` > 0)"), Check("d", "(`a` < 9)", False)))
 
 
-@pytest.mark.parametrize("table", [T, CHECKED])
+SEARCHED = TableDef("t", (Column("id", INT, False), Column("s", TEXT)), (0,), (), 1,
+                    fulltext=(IndexDef("words", (1,)),))
+
+
+@pytest.mark.parametrize("table", [T, CHECKED, SEARCHED])
 def test_the_catalog(table: TableDef) -> None:
     assert table_from_json(json.loads(json.dumps(table_to_json(table)))) == table
     assert ("checks" in table_to_json(table)) == bool(table.checks)
@@ -36,6 +40,16 @@ def test_a_check_survives_a_restart(tmp_path: Path) -> None:
     (result,), _ = store.write([Insert("t", (0, 1), [(1, 10)])], 1, 3)
     assert result.error is None
     store.close()
+
+
+def test_a_fulltext_key_survives_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        store = RocksStore(str(tmp_path), PlainSymbols())
+        if not store.tables():
+            store.create_table(SEARCHED)
+            store.set_recipe((), 1, 1)
+        assert store.tables()["t"].fulltext == SEARCHED.fulltext
+        store.close()
 
 
 def test_a_directory_of_format_4_opens(tmp_path: Path) -> None:

@@ -239,9 +239,14 @@ class TableChanges:
                            "and the table at once, with noria apply")
 
     def _refuse_if_key_needed(self, command: commands.AlterTable, gone: Collection[str]) -> None:
-        """Raise an error if a view needs the old primary key, since GROUP BY the key is only right with it."""
-        if command.was.keyed == command.table.keyed:
+        """Raise an error if a view needs the old primary key or a dropped FULLTEXT key.
+
+        GROUP BY the primary key is only right with it, and MATCH only with its FULLTEXT key.
+        """
+        searched = {i.columns for i in command.was.fulltext} - {i.columns for i in command.table.fulltext}
+        if command.was.keyed == command.table.keyed and not searched:
             return
+        keys = "FULLTEXT keys" if searched else "primary key"
         catalog, table_id = self._catalog, command.was.table_id
         tables = {**catalog.table_defs, fold(command.was.name): replace(command.table, name=command.was.name)}
         for name, text in catalog.texts.items():
@@ -252,5 +257,5 @@ class TableChanges:
                                HistoricalCatalog(SubstituteCatalog(catalog, tables.values()), catalog.as_of[name])))
                 except SqlError as e:
                     raise SqlError(*DEPENDENT_BY_OTHERS,
-                                   f"Cannot change the primary key of table '{command.was.name}': view "
+                                   f"Cannot change the {keys} of table '{command.was.name}': view "
                                    f"'{view.name}' needs it ({e.message}); drop it first") from None

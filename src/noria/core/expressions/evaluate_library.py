@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from noria.core.batch import Codes
 from noria.core.errors import SqlError
 from noria.core.errors.codes import DATA_OUT_OF_RANGE
 from noria.core.expressions import casts
 from noria.core.expressions.coerce import coerce
-from noria.core.expressions.expr import Call
+from noria.core.expressions.expr import Call, Const
 from noria.core.expressions.failures import is_of_a_row
 from noria.core.expressions.lenient import FITTED, fit, implicit
 from noria.core.expressions.library import LIBRARY, ArgumentType, Function
@@ -27,6 +29,7 @@ from noria.core.symbols import NO_SYMBOLS, Symbols
 from noria.core.types import MOMENTS, Column, Kind, SqlType
 from noria.core.values import decode, decode_doubles, encode, encode_doubles
 
+SCREENED_ROWS = 16  # fewer rows are not worth the arrays
 Node = Callable[[Codes, Symbols], Codes]
 Compute = Callable[[list[Codes], Symbols], Codes]  # over the codes of the arguments
 
@@ -122,7 +125,37 @@ def _over_values(e: Call, function: Function) -> Compute:
         out = writer(results, symbols)
         return out if place is None else out[place]
 
-    return run
+    return run if function.screen is None else _screened(e, function, run)
+
+
+def _screened(e: Call, function: Function, run: Compute) -> Compute:
+    """Run a function only for rows whose result may differ from zero, if its first two arguments are constants."""
+    screen, first = function.screen, len(function.takes) - 1
+    constants = [a.value for a in e.args[:2] if isinstance(a, Const)]
+    if screen is None or len(constants) < 2 or None in constants:
+        return run
+    zero = _writer(e.type)([0], NO_SYMBOLS)[0]
+
+    def screened(arguments: list[Codes], symbols: Symbols) -> Codes:
+        rows = max(map(len, arguments))
+        if rows < SCREENED_ROWS:
+            return run(arguments, symbols)
+
+        def texts(folded: bool) -> list[pa.Array]:
+            known = [np.where(a <= ERROR_CODE, NULL_CODE, a) for a in arguments[first:]]
+            return [symbols.texts(symbols.folded(a) if folded else a) for a in known]
+
+        text, mode = constants
+        chosen = pc.fill_null(screen(text, mode, texts), False).to_numpy(zero_copy_only=False)
+        for a in arguments:
+            chosen = chosen | (a == ERROR_CODE)
+        at = np.flatnonzero(np.broadcast_to(chosen, (rows,)))
+        out = np.full(rows, zero, np.int64)
+        if len(at):
+            out[at] = run([a if len(a) == 1 else a[at] for a in arguments], symbols)
+        return out
+
+    return screened
 
 
 def _storable(value: Any) -> Any:

@@ -24,6 +24,7 @@ from noria.core.errors.codes import (
     WRONG_TYPE_FOR_VAR,
     WRONG_VALUE_FOR_VAR,
 )
+from noria.core.expressions.library.fulltext_search import LEAST, MOST
 from noria.core.expressions.library.zones import zone_of
 from noria.core.limits import LONGEST_EXECUTION_MS
 from noria.server.sessions.modes.sql_mode import STRICT
@@ -58,6 +59,8 @@ VARIABLES: dict[str, Any] = {
     "collation_database": "utf8mb4_0900_ai_ci", "collation_server": "utf8mb4_0900_ai_ci", "default_storage_engine":
     "NORIA", "foreign_key_checks": 1, "have_ssl": "DISABLED", "init_connect": "", "innodb_strict_mode": 1,
     "interactive_timeout": limits.MYSQL_IDLE_S, "innodb_lock_wait_timeout": int(limits.LOCK_WAIT_S),
+    "ft_max_word_len": MOST, "ft_min_word_len": 4,  # MyISAM's: MediaWiki pads shorter words
+    "innodb_ft_enable_stopword": 1, "innodb_ft_max_token_size": MOST, "innodb_ft_min_token_size": LEAST,
     "license": "Apache-2.0", "lock_wait_timeout": int(limits.LOCK_WAIT_S),
     "lower_case_table_names": 2, "max_allowed_packet":
     limits.MAX_PACKET_BYTES, "max_connect_errors": limits.MAX_CONNECT_ERRORS,

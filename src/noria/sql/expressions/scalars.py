@@ -29,6 +29,7 @@ from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.types import BYTES, TEXT, TEXT_BIN, Collation
 from noria.sql.expressions.aggregates import KNOWN, aggregate_of
 from noria.sql.expressions.chance import OPS
+from noria.sql.expressions.fulltext import CountedWords, counted, match
 from noria.sql.expressions.functions import (
     CLOCK_CLASSES,
     CLOCK_NAMES,
@@ -456,7 +457,7 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.RegexpLike: _regexp, exp.JSONExtract: _json_extract, exp.JSONExtractScalar: _json_text,
     **dict.fromkeys(CLOCK_CLASSES, _clock),
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
-    exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
+    exp.MatchAgainst: match, CountedWords: counted, exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
     exp.BitwiseAnd: _bits_and, exp.DPipe: lambda r, node: call("concat", r(node.this), r(node.expression)),
     exp.Placeholder: _placeholder, exp.Alias: _alias,
 }

@@ -156,9 +156,9 @@ def _foreign_key(table: TableDef, key: ForeignKey) -> tuple[object, ...]:
 
 
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
-    return {i.name.lower(): i for i in table.indexes}
+    return {i.name.lower(): i for i in (*table.indexes, *table.fulltext)}
 
 
 def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:
     parts = [(table.columns[c].name.lower(), prefix) for c, prefix in table.parts(index)]
-    return parts, index.unique
+    return parts, index.unique, index in table.fulltext

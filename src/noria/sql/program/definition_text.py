@@ -23,7 +23,7 @@ def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str 
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
         lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
-    lines += [f"  {index_text(table, i)}" for i in table.indexes]
+    lines += [f"  {index_text(table, i)}" for i in (*table.indexes, *table.fulltext)]
     lines += [f"  {foreign_key_text(table, k, called)}" for k in table.foreign_keys]
     lines += [f"  {check_text(c, check_names)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
@@ -31,9 +31,9 @@ def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str 
 
 
 def index_text(table: TableDef, index: IndexDef) -> str:
-    unique = "UNIQUE " if index.unique else ""
+    kind = "UNIQUE " if index.unique else "FULLTEXT " if index in table.fulltext else ""
     parts = [quote_identifier(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index)]
-    return f"{unique}KEY {quote_identifier(index.name)} ({', '.join(parts)})"
+    return f"{kind}KEY {quote_identifier(index.name)} ({', '.join(parts)})"
 
 
 def check_text(check: Check, named: bool = True) -> str:

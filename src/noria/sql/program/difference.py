@@ -194,7 +194,8 @@ def _cut(table: TableDef, new: set[str]) -> TableDef:
     """The table without its new columns, which come last."""
     width = sum(c.name.lower() not in new for c in table.columns)
     indexes = tuple(i for i in table.indexes if max(i.columns) < width)
-    return replace(table, columns=table.columns[:width], indexes=indexes)
+    fulltext = tuple(i for i in table.fulltext if max(i.columns) < width)
+    return replace(table, columns=table.columns[:width], indexes=indexes, fulltext=fulltext)
 
 
 def current_view(text: str, as_of: int, tables: Mapping[str, TableDef], views: Mapping[str, ViewDef]) -> ViewDef | None:

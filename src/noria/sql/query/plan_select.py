@@ -22,6 +22,7 @@ from noria.plan.optimizer import kept_top, optimize
 from noria.plan.view import ParameterUses, ViewDef
 from noria.sql.commands import BatchQuery, Select, as_batch
 from noria.sql.query.conditions.parameters import INSTEAD
+from noria.sql.query.fulltext import by_relevance
 from noria.sql.query.parameterised_views import with_values
 from noria.sql.query.relations.context import Catalog, Context, GivenCatalog
 from noria.sql.query.relations.from_clause import names_of
@@ -106,7 +107,7 @@ def select_of(statement: Statement, tree: exp.Expr, catalog: Catalog,
 
 
 def _select_of(statement: Statement, tree: exp.Expr, catalog: Catalog, values: list[object] | None) -> Select:
-    tree, shown = with_values(tree, catalog)
+    tree, shown = with_values(by_relevance(tree), catalog)
     try:
         found = _complete(statement, tree, catalog, values)
         if shown is None or found.view is None:

@@ -26,6 +26,7 @@ from noria.sql.query.conditions.parameters import (
 )
 from noria.sql.query.conditions.subqueries import subquery
 from noria.sql.query.conditions.where import conditions_after, resolve_where, resolver_of, terms_of
+from noria.sql.query.fulltext import with_matches
 from noria.sql.query.relations import from_clause as sources
 from noria.sql.query.relations.block import Block, SelectItem
 from noria.sql.query.relations.context import Context
@@ -52,6 +53,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     """Plan one SELECT.  `top`: its parameters may become keys, in an ad-hoc context its literals too.  `outer`: the
     names of the outer query, for a subquery in an expression."""
     _check_clauses(tree)
+    tree = with_matches(context, tree)
     top = top and not _is_beside_subquery(tree)
     scope = Scope(0 if outer is None else outer.start + NUMBERS)
     context, relations = sources.resolve_from(context, tree, scope, top, partial(_subqueries_of_on, tree, outer))

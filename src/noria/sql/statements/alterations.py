@@ -64,13 +64,15 @@ from noria.sql.statements.foreign_keys import (
 from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import refuse_other_status, regenerated
 from noria.sql.statements.keys import (
+    all_keys,
+    changed_keys,
     column_position,
     key_column,
     key_positions,
+    moved_keys,
     shown_position,
     with_indexes,
     with_prefixes,
-    without_column,
 )
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
@@ -187,7 +189,7 @@ def _table(node: exp.Expr, catalog: Catalog) -> TableDef:
 # ------------------------------------------------------------------ indexes
 def _with_index(table: TableDef, name: str, columns: Sequence[str], unique: bool = False) -> TableDef:
     if name:
-        _check_free(table.indexes, check_name(name))
+        _check_free(all_keys(table), check_name(name))
     return with_indexes(table, [(name or columns[0], columns, unique)])
 
 
@@ -247,17 +249,17 @@ def _without_index(table: TableDef, name: str) -> TableDef:
     if name.upper() == "PRIMARY":
         return _without_primary_key(table)
     index = _index(table, name)
-    return replace(table, indexes=tuple(i for i in table.indexes if i is not index))
+    return changed_keys(table, lambda i: None if i is index else i)
 
 
 def _rename_index(table: TableDef, part: exp.Expr) -> TableDef:
     index, name = _index(table, part.this.name), check_name(part.args["to"].name)
-    _check_free([i for i in table.indexes if i is not index], name)
-    return replace(table, indexes=tuple(replace(i, name=name) if i is index else i for i in table.indexes))
+    _check_free([i for i in all_keys(table) if i is not index], name)
+    return changed_keys(table, lambda i: replace(i, name=name) if i is index else i)
 
 
 def _index(table: TableDef, name: str) -> IndexDef:
-    found = next((i for i in table.indexes if i.name.lower() == name.lower()), None)
+    found = next((i for i in all_keys(table) if i.name.lower() == name.lower()), None)
     if found is None:
         raise _no_key(name)
     return found
@@ -347,10 +349,9 @@ def _dropped(table: TableDef, at: int) -> TableDef:
     was = table.columns[at]
     place = Column(gone(at), was.type, was.nullable, initial=was.initial, added=was.added, dropped=NOW,
                    source=was.source)
-    left = [without_column(i, at) for i in table.indexes]
-    return replace(table, columns=(*table.columns[:at], place, *table.columns[at + 1:]),
-                   order=tuple(c for c in table.shown if c != at), indexes=tuple(i for i in left if i.columns),
-                   primary_key=tuple(c for c in table.primary_key if c != at))
+    return replace(moved_keys(table, at, None),
+                   columns=(*table.columns[:at], place, *table.columns[at + 1:]),
+                   order=tuple(c for c in table.shown if c != at))
 
 
 def _rename_column(table: TableDef, part: exp.Expr) -> TableDef:
@@ -423,10 +424,8 @@ def _converted(table: TableDef, at: int, column: Column) -> TableDef:
     """Replace the column by a new one with its converted values, in the same shown place and in the same keys."""
     new, place = len(table.columns), table.shown.index(at)
     made = _with_column(table, replace(column, name=gone(new), initial=None, added=0, source=at))
-    columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in made.indexes]
-    key = tuple(new if c == at else c for c in made.primary_key)
-    keys = moved(made.foreign_keys, at, new)
-    made = _dropped(replace(made, indexes=tuple(columns), primary_key=key, foreign_keys=keys), at)
+    made = moved_keys(made, at, new)
+    made = _dropped(replace(made, foreign_keys=moved(made.foreign_keys, at, new)), at)
     order = [c for c in made.shown if c != new]
     made = replace(made, order=(*order[:place], new, *order[place:]))
     return _with(made, new, replace(made.columns[new], name=column.name))

@@ -1,6 +1,6 @@
 """Translates CREATE TABLE, CREATE VIEW and DROP to commands.  Call `create` and `drop`.
 
-Keeps true: a constraint that Noria does not enforce is refused, and so is FULLTEXT.
+Keeps true: a constraint that Noria does not enforce is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,14 @@ from noria.sql.statements.defaults import by_expression, invalid_default, with_d
 from noria.sql.statements.foreign_keys import checked_keys, with_foreign_keys
 from noria.sql.statements.foreign_keys import declared as declared_keys
 from noria.sql.statements.generated import generated, with_expressions
-from noria.sql.statements.keys import KeyPart, key_column, key_positions, with_indexes
+from noria.sql.statements.keys import (
+    FulltextColumns,
+    KeyPart,
+    check_fulltext,
+    key_column,
+    key_positions,
+    with_indexes,
+)
 from noria.sql.statements.placeholder_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import refuse
@@ -388,11 +395,15 @@ def _index(draft: _Draft, node: exp.Expr) -> None:
 
 def index_of(node: exp.Expr) -> tuple[str, Sequence[KeyPart]]:
     """The name of an index ("" if it has none), and its columns."""
-    if node.args.get("kind"):
-        raise refuse(f"{node.args['kind']} indexes", node)
+    kind = node.args.get("kind")
+    if kind and kind != "FULLTEXT":
+        raise refuse(f"{kind} indexes", node)
+    if (parser := next((p for o in node.args.get("options") or [] if (p := o.args.get("parser"))), None)) is not None:
+        raise refuse(f"WITH PARSER {parser.name}", node, "without it, words are letters, digits and underscores")
     if any(o.args.get("visible") is False for o in node.args.get("options") or []):
         raise refuse("an index that is INVISIBLE", node, "leave it out")
-    return "" if node.this is None else node.this.name, [key_column(c, False) for c in node.expressions]
+    columns = [key_column(c, False) for c in node.expressions]
+    return "" if node.this is None else node.this.name, FulltextColumns(columns) if kind else columns
 
 
 def _constraint(draft: _Draft, node: exp.Expr) -> None:
@@ -427,7 +438,12 @@ def _finished(draft: _Draft) -> TableDef:
 
 
 def checked_table(table: TableDef) -> TableDef:
-    """Return the table.  Raises error 1075 for two AUTO_INCREMENT columns, or for one that is not first in a key."""
+    """Return the table.
+
+    Raises error 1283 for a FULLTEXT key of other columns than texts, and error 1075 for two AUTO_INCREMENT columns or
+    for one that is not first in a key.
+    """
+    check_fulltext(table)
     generated = [i for i, c in enumerate(table.columns) if c.auto_increment]
     firsts = {*table.primary_key, *(i.columns[0] for i in table.indexes)}
     if len(generated) > 1 or not firsts.issuperset(generated):

@@ -1,7 +1,9 @@
-"""Keys and their parts: `KEY (title(10))` and `UNIQUE KEY (title(10), author)`.
+"""Keys and their parts: `KEY (title(10))`, `UNIQUE KEY (title(10), author)` and `FULLTEXT KEY (title)`.
 
 A plain key on a prefix is an index over the whole column, and only shown with the prefix.  A UNIQUE one has a hidden
 column in the place of the prefix, which is generated as `left(title, 10)`.
+
+A FULLTEXT key is only a part of the definition: MATCH … AGAINST reads the columns.
 
 Keeps true: each hidden column is part of an index, and is of the column that the prefix is of.
 """
@@ -14,7 +16,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_column
-from noria.core.errors.codes import KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
+from noria.core.errors.codes import BAD_FT_COLUMN, KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
 from noria.core.identifiers import quote_identifier, refuse_repeated_columns
 from noria.core.types import Column, IndexDef, TableDef, prefix_name
 from noria.sql.text.refusals import refuse
@@ -24,6 +26,10 @@ class KeyPart(str):
     """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all."""
 
     prefix: int = 0
+
+
+class FulltextColumns(list[KeyPart]):
+    """The columns of a FULLTEXT key."""
 
 
 Drop = Callable[[TableDef, int], TableDef]  # drops a column, also from indexes
@@ -85,6 +91,9 @@ def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], b
     """The table with further indexes: (name, columns, unique).  A name that is already taken gets a number."""
     for name, parts, unique in declared:
         places = key_positions(table.columns, parts)
+        if isinstance(parts, FulltextColumns):
+            table = _with_fulltext(table, name, places)
+            continue
         prefix = tuple(_prefix(table.columns[at], part) for at, part in zip(places, parts, strict=True))
         if unique:
             for n, length in enumerate(prefix):
@@ -97,10 +106,24 @@ def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], b
 
 
 def _free(table: TableDef, name: str) -> str:
-    taken, free, n = {i.name.lower() for i in table.indexes}, str(name), 2  # no `KeyPart`, which cannot be sent
+    taken, free, n = {i.name.lower() for i in all_keys(table)}, str(name), 2  # no `KeyPart`, which cannot be sent
     while free.lower() in taken:
         free, n = f"{name}_{n}", n + 1
     return free
+
+
+def _with_fulltext(table: TableDef, name: str, places: tuple[int, ...]) -> TableDef:
+    return replace(table, fulltext=(*table.fulltext, IndexDef(_free(table, name), places)))
+
+
+def check_fulltext(table: TableDef) -> None:
+    """Raise SqlError 1283 unless the columns of each FULLTEXT key are texts of one collation."""
+    for index in table.fulltext:
+        columns = [table.columns[at] for at in index.columns]
+        for c in columns:
+            plain = c.type.is_text and not (c.type.is_bytes or c.type.is_json or c.type.is_listed)
+            if not plain or c.type.collation is not columns[0].type.collation:
+                raise SqlError(*BAD_FT_COLUMN, f"Column '{c.name}' cannot be part of FULLTEXT index")
 
 
 def _prefix(column: Column, part: str) -> int:
@@ -151,3 +174,27 @@ def without_column(index: IndexDef, at: int) -> IndexDef:
     kept = [n for n, c in enumerate(index.columns) if c != at]
     prefix = tuple(index.prefix[n] for n in kept) if index.prefix else ()
     return replace(index, columns=tuple(index.columns[n] for n in kept), prefix=prefix if any(prefix) else ())
+
+
+def all_keys(table: TableDef) -> tuple[IndexDef, ...]:
+    """The table's indexes and FULLTEXT keys."""
+    return (*table.indexes, *table.fulltext)
+
+
+def changed_keys(table: TableDef, change: Callable[[IndexDef], IndexDef | None]) -> TableDef:
+    """The table with each of its indexes and FULLTEXT keys changed, or dropped where `change` returns None."""
+    kept, fulltext = (tuple(made for i in keys if (made := change(i)) is not None)
+                      for keys in (table.indexes, table.fulltext))
+    return replace(table, indexes=kept, fulltext=fulltext)
+
+
+def moved_keys(table: TableDef, at: int, new: int | None) -> TableDef:
+    """The table with a column of its keys replaced by another one, or left out of them (None)."""
+    def moved(index: IndexDef) -> IndexDef | None:
+        if new is not None:
+            return replace(index, columns=tuple(new if c == at else c for c in index.columns))
+        left = without_column(index, at)
+        return left if left.columns else None
+
+    primary = tuple(new if c == at else c for c in table.primary_key)
+    return replace(changed_keys(table, moved), primary_key=tuple(c for c in primary if c is not None))

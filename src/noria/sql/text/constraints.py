@@ -1,4 +1,4 @@
-"""Parses the clauses of constraints that sqlglot lacks: [NOT] ENFORCED, ADD CHECK, and ALTER CHECK.
+"""Parses what sqlglot lacks: [NOT] ENFORCED, ADD CHECK and ALTER CHECK, and the argument of MATCH … AGAINST.
 
 The argument `enforced` of a parsed CHECK is False only after NOT ENFORCED.
 """
@@ -34,6 +34,18 @@ class ConstraintParser(MySQLParser):
         if made is not None:
             made.set("enforced", bool(made.args.get("enforced")) or not self._match_text_seq("NOT", "ENFORCED"))
         return made
+
+    def _parse_match_against(self) -> exp.MatchAgainst:
+        """Read MATCH (columns) AGAINST (value [mode]), of which sqlglot reads only a string as the value."""
+        columns = self._parse_csv(self._parse_column)
+        if not self._match_text_seq(")", "AGAINST", "("):
+            self.raise_error("MATCH (columns) is followed by AGAINST (text)", self._curr or self._prev)
+        text, mode = self._parse_bitwise(), None
+        for words in ("IN NATURAL LANGUAGE MODE WITH QUERY EXPANSION", "IN NATURAL LANGUAGE MODE", "IN BOOLEAN MODE",
+                      "WITH QUERY EXPANSION"):
+            if mode is None and self._match_text_seq(*words.split()):
+                mode = words
+        return self.expression(exp.MatchAgainst(this=text, expressions=columns, modifier=mode))
 
     def _parse_alter_table_alter(self) -> exp.Expr | None:
         if not self._match_texts(("CHECK", "CONSTRAINT")):

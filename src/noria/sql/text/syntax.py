@@ -29,6 +29,7 @@ from noria.sql.text.constraints import ConstraintParser
 from noria.sql.text.row_comparisons import expanded
 from noria.sql.text.table_values import with_selects
 from noria.sql.text.token_rewrites import (
+    added_fulltext,
     distinct_first,
     insert_for_replace,
     plain_types,
@@ -228,7 +229,7 @@ def parse_tokens(tokens: list[Token], text: str) -> Statement:
     text = opened(text)
     _check_tokens(tokens, text)
     _check_joins(tokens)
-    tokens, feed = view_for_feed(without_index_type(plain_types(without_view_options(tokens, text))))
+    tokens, feed = view_for_feed(without_index_type(added_fulltext(plain_types(without_view_options(tokens, text)))))
     tokens, internal = without_internal(without_priority(tokens))
     tokens, ignore = without_ignore(tokens)
     tokens, temporary = without_temporary(tokens)

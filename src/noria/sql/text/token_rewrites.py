@@ -2,6 +2,7 @@
 
 * `INTERNAL` in CREATE VIEW, FEED instead of VIEW, and REPLACE INTO: each function also returns whether it was there.
 * ALGORITHM, DEFINER and SQL SECURITY before VIEW, kinds of indexes, and priorities are removed: none has an effect.
+* CREATE FULLTEXT INDEX is read as ALTER TABLE … ADD.
 """
 
 from __future__ import annotations
@@ -119,6 +120,20 @@ def view_for_feed(tokens: list[Token]) -> tuple[list[Token], bool]:
     word = tokens[at]
     view = Token(TokenType.VIEW, "VIEW", word.line, word.col, word.start, word.end)
     return [*tokens[:at], view, *tokens[at + 1 :]], True
+
+
+def added_fulltext(tokens: list[Token]) -> list[Token]:
+    """CREATE FULLTEXT INDEX name ON t (a)   →   ALTER TABLE t ADD FULLTEXT INDEX name (a)"""
+    create, *rest = tokens
+    if create.text.upper() != "CREATE" or [_bare(tokens, 1), _bare(tokens, 2)] != ["FULLTEXT", "INDEX"]:
+        return tokens
+    on = next((at for at, t in enumerate(rest) if t.token_type is TokenType.ON), len(rest))
+    end = next((at for at, t in enumerate(rest) if t.token_type is TokenType.L_PAREN), len(rest))
+    if not 2 < on < end:
+        return tokens
+    alter, table, add = (Token(kind, text, create.line, create.col, create.start, create.end) for kind, text in (
+        (TokenType.ALTER, "ALTER"), (TokenType.TABLE, "TABLE"), (TokenType.VAR, "ADD")))
+    return [alter, table, *rest[on + 1 : end], add, *rest[:on], *rest[end:]]
 
 
 def without_index_type(tokens: list[Token]) -> list[Token]:

@@ -101,6 +101,7 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         **({"made": table.made} if table.made else {}),
         **({"keyed": table.keyed} if table.keyed else {}),
         **({"checks": [[c.name, c.text, c.enforced] for c in table.checks]} if table.checks else {}),
+        **({"fulltext": [[i.name, list(i.columns)] for i in table.fulltext]} if table.fulltext else {}),
         **({"foreign_keys": [_foreign_key_to_json(k) for k in table.foreign_keys]} if table.foreign_keys else {}),
     }
 
@@ -120,6 +121,7 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         keyed=data.get("keyed", 0),
         checks=tuple(Check(*c) for c in data.get("checks", ())),
         foreign_keys=tuple(map(_foreign_key_from_json, data.get("foreign_keys", ()))),
+        fulltext=tuple(IndexDef(n, tuple(columns)) for n, columns in data.get("fulltext", ())),
     )
 
 

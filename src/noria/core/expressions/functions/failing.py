@@ -15,6 +15,7 @@ from noria.core.errors import SqlError
 from noria.core.expressions.casts import clips
 from noria.core.expressions.expr import Call, Col, Const, Expr, walk
 from noria.core.expressions.functions.base import MANY, TYPING, Args
+from noria.core.expressions.library.fulltext import FULLTEXT, parsed
 from noria.core.expressions.library.text import is_quick, pattern
 from noria.core.limits import MAX_INT
 from noria.core.symbols import NO_SYMBOLS
@@ -46,9 +47,35 @@ def can_fail(e: Expr, shaky: Callable[[int], bool]) -> bool:
         return True
     if e.op == "regexp_like":
         return not _is_pattern(e.args[1])
+    if e.op in FULLTEXT:
+        return not _is_search(e)
     if e.op == "cast":
         return _cast_can_fail(e)
     return e.op not in TOTAL and e.op != "told" and _size(e) is None
+
+
+def check_searches(e: Expr) -> None:
+    """Raise SqlError if a constant search of MATCH … AGAINST cannot be parsed."""
+    for inner in walk(e):
+        if isinstance(inner, Call) and inner.op in FULLTEXT:
+            _is_constant_search(inner)
+
+
+def _is_search(e: Call) -> bool:
+    try:
+        return _is_constant_search(e)
+    except SqlError:
+        return False
+
+
+def _is_constant_search(e: Call) -> bool:
+    """True for a search that is a constant.  Raises SqlError if it cannot be parsed."""
+    text, mode = e.args[:2]
+    if not isinstance(text, Const) or not isinstance(mode, Const):
+        return False
+    if isinstance(text.value, str) and isinstance(mode.value, int):
+        parsed(text.value, mode.value)
+    return True
 
 
 def aggregate_can_fail(function: str, type: SqlType) -> bool:

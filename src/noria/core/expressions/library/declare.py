@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import pyarrow as pa
+
 from noria.core.types import BYTES, TEXT, TEXT_BIN, SqlType
 
 
@@ -51,6 +53,10 @@ class Function:
     `nullable`: the result can be NULL although no argument is.  `internal`: SQL has no function of this name; the
     planner uses it for other functions and operators.  `of_zero`: the result's code for the zero date as a date or
     moment, None for NULL.  `sees_zero`: `values` receives the zero date.
+
+    `screen`: says of many rows at once which may have another result than zero; `values` is not called for the others.
+    It receives the first two arguments, which are constants, and a function that returns the last arguments as arrays
+    of texts, folded if its own argument is True.
     """
 
     takes: tuple[ArgumentType, ...]
@@ -64,6 +70,7 @@ class Function:
     internal: bool = False
     of_zero: int | None = None
     sees_zero: bool = False
+    screen: Callable[[Any, Any, Callable[[bool], list[pa.Array]]], pa.Array] | None = None
 
     @property
     def fewest(self) -> int:

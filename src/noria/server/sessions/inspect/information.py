@@ -129,13 +129,14 @@ _DIGITS = {8: 3, 16: 5, 24: 7, 32: 10, 64: 19}
 def _statistics(program: NamedRelations) -> Iterator[Values]:
     for table in program.tables():
         for name, unique, columns in inspection.keys_of(table):
+            kind, order = inspection.kind_of(table, name)
             for n, c in enumerate(columns):
                 placed = _constrained(program, table)
                 yield {**placed, "index_schema": placed["table_schema"], "index_name": name,
                        "non_unique": int(not unique), "seq_in_index": n + 1,
-                       "column_name": table.columns[c].name, "collation": "A",
+                       "column_name": table.columns[c].name, "collation": order,
                        "sub_part": inspection.sub_part(table, name, n),
-                       "nullable": "YES" if table.columns[c].nullable else "", "index_type": "BTREE", "comment": "",
+                       "nullable": "YES" if table.columns[c].nullable else "", "index_type": kind, "comment": "",
                        "index_comment": "", "is_visible": "YES"}
 
 

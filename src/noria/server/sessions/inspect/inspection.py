@@ -248,7 +248,7 @@ def key_of(at: int, table: TableDef | None) -> str:
     column = table.shown[at]
     if column in table.primary_key:
         return "PRI"
-    for index in table.indexes:
+    for index in (*table.indexes, *table.fulltext):
         if table.parts(index)[0][0] == column:
             return "UNI" if index.unique and len(index.columns) == 1 and not index.prefix else "MUL"
     return ""
@@ -288,10 +288,10 @@ def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resul
     if table is None and program.placeholder_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
     rows = [] if table is None else [
-        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, "A", None,
-         sub_part(table, name, n), None,
-         "YES" if table.columns[c].nullable else "", "BTREE", "", "")
-        for name, unique, columns in keys_of(table) for n, c in enumerate(columns)]
+        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, order, None,
+         sub_part(table, name, n), None, "YES" if table.columns[c].nullable else "", kind, "", "")
+        for name, unique, columns in keys_of(table) for kind, order in [kind_of(table, name)]
+        for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
                   "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment"], rows)
 
@@ -299,7 +299,12 @@ def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resul
 def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
     """Return (name, unique, columns) of the table's keys and indexes; the primary key is first."""
     keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
-    return keys + [(i.name, i.unique, tuple(c for c, _ in table.parts(i))) for i in table.indexes]
+    return keys + [(i.name, i.unique, tuple(c for c, _ in table.parts(i))) for i in (*table.indexes, *table.fulltext)]
+
+
+def kind_of(table: TableDef, name: str) -> tuple[str, str | None]:
+    """Return the type of a key, and the order of its entries: "A" for ascending, or None."""
+    return ("FULLTEXT", None) if any(i.name == name for i in table.fulltext) else ("BTREE", "A")
 
 
 def sub_part(table: TableDef, name: str, part: int) -> int | None:

@@ -195,7 +195,7 @@ def after_terms(term: exp.Expr, resolver: Callable[[Callable[[exp.Placeholder], 
             raise
         return [no_parameter(term.find(exp.Placeholder))]
     casts = [c for c in walk(e) if isinstance(c, Call) and c.op == "cast"]
-    guessed = any(not isinstance(_parent(p), (*_COMPARES, exp.Like, exp.In, exp.Between))
+    guessed = any(not isinstance(_parent(p), (*_COMPARES, exp.Like, exp.In, exp.Between, exp.MatchAgainst))
                   for p in term.find_all(exp.Placeholder))
     if term.find(*_CASTS) is None and any(guessed or any(isinstance(x, Param) for x in walk(c)) for c in casts):
         no_parameter(term.find(exp.Placeholder))
@@ -212,7 +212,7 @@ def _parent(node: exp.Expr) -> exp.Expr | None:
 def _type_beside(node: exp.Expr, resolver: Callable[..., Resolver]) -> Any:
     """The type of the expression that the parameter is compared or computed with, so that neither side needs a cast."""
     parent = _parent(node)
-    if isinstance(parent, exp.Like):
+    if isinstance(parent, exp.Like | exp.MatchAgainst):
         return TEXT
     other_side: exp.Expr | None = None
     if isinstance(parent, (exp.In, exp.Between)):

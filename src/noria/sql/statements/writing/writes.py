@@ -46,6 +46,7 @@ from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.expressions.table_expressions import of_text
 from noria.sql.expressions.templates import Templates
+from noria.sql.query.fulltext import mark_conditions
 from noria.sql.query.relations.context import Catalog
 from noria.sql.statements.generated import without_generated
 from noria.sql.statements.keys import column_position
@@ -397,4 +398,5 @@ def _where(node: exp.Expr, column: Callable[[str, str, str], Expr], values: Sequ
     where = node.args.get("where")
     if where is None:
         return None
+    mark_conditions(table, node.this.alias_or_name, where)
     return canonical(call("and", _resolver(column, _bound(values), "where clause", table)(where.this)))
