@@ -17,8 +17,10 @@ from noria.sql.program.definition_text import (
     default_text,
     foreign_key_text,
     index_text,
+    primary_key_parts,
 )
 from noria.sql.statements.defaults import KINDS
+from noria.sql.statements.keys import PRIMARY
 
 Names = tuple[str, ...]
 COPY = "make a new table, copy the rows, and drop the old one"
@@ -53,9 +55,9 @@ def alteration(was: TableDef, want: TableDef, drop: bool, called: Callable[[str]
             parts.append(f"ALTER COLUMN {quote_identifier(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
     dropped, added = _indexes(was, want)
-    if key != key_of(was):
+    if (key, primary_key_parts(want)) != (key_of(was), primary_key_parts(was)):
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
-        added = (*[f"ADD PRIMARY KEY ({', '.join(map(quote_identifier, key))})"] * bool(key), *added)
+        added = (*[f"ADD PRIMARY KEY ({', '.join(primary_key_parts(want))})"] * bool(key), *added)
     gone_checks, new_checks = _checks(was, want)
     gone_keys, new_keys = _foreign_keys(was, want, called)
     dropped, added = (*gone_keys, *gone_checks, *dropped), (*added, *new_keys, *new_checks)
@@ -156,7 +158,7 @@ def _foreign_key(table: TableDef, key: ForeignKey) -> tuple[object, ...]:
 
 
 def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
-    return {i.name.lower(): i for i in (*table.indexes, *table.fulltext)}
+    return {i.name.lower(): i for i in (*table.indexes, *table.fulltext) if i.name != PRIMARY}
 
 
 def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from noria.core.expressions.coerce import MICROSECOND
 from noria.core.identifiers import quote_identifier
 from noria.core.types import Action, Check, Column, ForeignKey, IndexDef, TableDef
 from noria.sql.statements.defaults import KINDS
+from noria.sql.statements.keys import PRIMARY
 
 
 # ------------------------------------------------------------------ one table
@@ -22,18 +23,27 @@ def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str 
     `called`: how to write the name of a table that it refers to.  `check_names`: write the names of CHECKs."""
     lines = [f"  {column_text(c)}" for c in (table.columns[i] for i in table.shown)]
     if table.primary_key:
-        lines.append(f"  PRIMARY KEY ({_names(table, table.primary_key)})")
-    lines += [f"  {index_text(table, i)}" for i in (*table.indexes, *table.fulltext)]
+        lines.append(f"  PRIMARY KEY ({', '.join(primary_key_parts(table))})")
+    lines += [f"  {index_text(table, i)}" for i in (*table.indexes, *table.fulltext) if i.name != PRIMARY]
     lines += [f"  {foreign_key_text(table, k, called)}" for k in table.foreign_keys]
     lines += [f"  {check_text(c, check_names)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
     return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
 
 
+def primary_key_parts(table: TableDef) -> tuple[str, ...]:
+    """The columns of the primary key, with their prefixes."""
+    index = next((i for i in table.indexes if i.name == PRIMARY), None)
+    return _parts(table, IndexDef(PRIMARY, table.primary_key) if index is None else index)
+
+
+def _parts(table: TableDef, index: IndexDef) -> tuple[str, ...]:
+    return tuple(quote_identifier(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index))
+
+
 def index_text(table: TableDef, index: IndexDef) -> str:
     kind = "UNIQUE " if index.unique else "FULLTEXT " if index in table.fulltext else ""
-    parts = [quote_identifier(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index)]
-    return f"{kind}KEY {quote_identifier(index.name)} ({', '.join(parts)})"
+    return f"{kind}KEY {quote_identifier(index.name)} ({', '.join(_parts(table, index))})"
 
 
 def check_text(check: Check, named: bool = True) -> str:

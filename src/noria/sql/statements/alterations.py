@@ -73,6 +73,8 @@ from noria.sql.statements.keys import (
     shown_position,
     with_indexes,
     with_prefixes,
+    with_primary_prefixes,
+    without_primary_key,
 )
 from noria.sql.text.constraints import AlterCheck
 from noria.sql.text.refusals import refuse
@@ -167,7 +169,7 @@ def create_index(tree: exp.Create, catalog: Catalog) -> Command:
         raise refuse("CREATE INDEX with OR REPLACE or IF NOT EXISTS", tree, "leave it out")
     check_parts(index, frozenset({"this", "table", "params"}), "CREATE INDEX")
     was = _table(index.args["table"], catalog)
-    columns = [key_column(c, False) for c in index.args["params"].args.get("columns") or []]
+    columns = [key_column(c) for c in index.args["params"].args.get("columns") or []]
     return AlterTable(was, _checked(was, _with_index(was, index.name, columns, unique)))
 
 
@@ -198,13 +200,11 @@ def _with_primary_key(table: TableDef, columns: Sequence[str]) -> TableDef:
         raise SqlError(*MULTIPLE_PRI_KEY, "Multiple primary key defined")
     key = key_positions(table.columns, columns)
     every = tuple(checked(replace(c, nullable=False)) if at in key else c for at, c in enumerate(table.columns))
-    return replace(table, columns=every, primary_key=key)
+    return with_primary_prefixes(replace(table, columns=every, primary_key=key), columns)
 
 
 def _without_primary_key(table: TableDef, part: exp.Expr | None = None) -> TableDef:
-    if not table.primary_key:
-        raise _no_key("PRIMARY")
-    return replace(table, primary_key=())
+    return without_primary_key(table)
 
 
 def _no_key(name: str) -> SqlError:
@@ -225,7 +225,7 @@ def _add(table: TableDef, part: exp.Expr) -> TableDef:
                 continue
             node = inner if isinstance(inner, exp.PrimaryKey) else node  # its name is PRIMARY in any case
         if isinstance(node, exp.PrimaryKey):
-            table = _with_primary_key(table, [key_column(c, True) for c in node.expressions])
+            table = _with_primary_key(table, [key_column(c) for c in node.expressions])
         elif isinstance(node, exp.UniqueColumnConstraint):
             table = _with_index(table, *unique_of(node), True)
         elif isinstance(node, exp.IndexColumnConstraint):

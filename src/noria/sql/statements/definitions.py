@@ -54,6 +54,7 @@ from noria.sql.statements.keys import (
     key_column,
     key_positions,
     with_indexes,
+    with_primary_prefixes,
 )
 from noria.sql.statements.placeholder_views import body_of, has_no_from, items_of
 from noria.sql.text.databases import Names
@@ -374,7 +375,7 @@ _REFUSED: dict[type, tuple[str, str]] = {
 
 # ------------------------------------------------------------------ keys
 def _primary_key(draft: _Draft, node: exp.Expr) -> None:
-    draft.set_primary_key([key_column(c, True) for c in node.expressions])
+    draft.set_primary_key([key_column(c) for c in node.expressions])
 
 
 def _unique(draft: _Draft, node: exp.Expr) -> None:
@@ -385,7 +386,7 @@ def _unique(draft: _Draft, node: exp.Expr) -> None:
 def unique_of(node: exp.Expr, name: str = "") -> tuple[str, Sequence[KeyPart]]:
     """The name of a UNIQUE index (`name` if it has none), and its columns."""
     schema = node.this
-    return schema.this.name if schema.this is not None else name, [key_column(c, False) for c in schema.expressions]
+    return schema.this.name if schema.this is not None else name, [key_column(c) for c in schema.expressions]
 
 
 def _index(draft: _Draft, node: exp.Expr) -> None:
@@ -402,7 +403,7 @@ def index_of(node: exp.Expr) -> tuple[str, Sequence[KeyPart]]:
         raise refuse(f"WITH PARSER {parser.name}", node, "without it, words are letters, digits and underscores")
     if any(o.args.get("visible") is False for o in node.args.get("options") or []):
         raise refuse("an index that is INVISIBLE", node, "leave it out")
-    columns = [key_column(c, False) for c in node.expressions]
+    columns = [key_column(c) for c in node.expressions]
     return "" if node.this is None else node.this.name, FulltextColumns(columns) if kind else columns
 
 
@@ -434,7 +435,7 @@ def _finished(draft: _Draft) -> TableDef:
     key = key_positions(draft.columns, draft.primary_key or [])
     columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
     table = TableDef(draft.name, columns, key, first_id=draft.first_id)
-    return checked_table(with_indexes(table, draft.indexes))
+    return checked_table(with_indexes(with_primary_prefixes(table, draft.primary_key or ()), draft.indexes))
 
 
 def checked_table(table: TableDef) -> TableDef:

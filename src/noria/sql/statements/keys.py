@@ -1,7 +1,8 @@
 """Keys and their parts: `KEY (title(10))`, `UNIQUE KEY (title(10), author)` and `FULLTEXT KEY (title)`.
 
 A plain key on a prefix is an index over the whole column, and only shown with the prefix.  A UNIQUE one has a hidden
-column in the place of the prefix, which is generated as `left(title, 10)`.
+column in the place of the prefix, which is generated as `left(title, 10)`.  A primary key on prefixes is one of the
+whole columns, with a UNIQUE key on the prefixes, which has the name PRIMARY.
 
 A FULLTEXT key is only a part of the definition: MATCH … AGAINST reads the columns.
 
@@ -16,7 +17,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from noria.core.errors import SqlError, unknown_column
-from noria.core.errors.codes import BAD_FT_COLUMN, KEY_COLUMN_DOES_NOT_EXIST, WRONG_SUB_KEY
+from noria.core.errors.codes import (
+    BAD_FT_COLUMN,
+    CANT_DROP_FIELD_OR_KEY,
+    KEY_COLUMN_DOES_NOT_EXIST,
+    WRONG_SUB_KEY,
+)
 from noria.core.identifiers import quote_identifier, refuse_repeated_columns
 from noria.core.types import Column, IndexDef, TableDef, prefix_name
 from noria.sql.text.refusals import refuse
@@ -32,20 +38,18 @@ class FulltextColumns(list[KeyPart]):
     """The columns of a FULLTEXT key."""
 
 
+PRIMARY = "PRIMARY"
 Drop = Callable[[TableDef, int], TableDef]  # drops a column, also from indexes
 
 
-def key_column(node: exp.Expr, primary: bool) -> KeyPart:
-    """The column of a key.  primary: refuse a prefix, because the key is the primary key."""
+def key_column(node: exp.Expr) -> KeyPart:
+    """The column of a key."""
     if isinstance(node, exp.Ordered):
         node = node.this
     length = 0
     if isinstance(node, exp.Anonymous) and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Literal):
         node = exp.ColumnPrefix(this=exp.to_identifier(node.name), expression=node.expressions[0])  # in CREATE INDEX
     if isinstance(node, exp.ColumnPrefix):
-        if primary:
-            raise refuse("a primary key on a prefix", node, "make the whole column the key, or a UNIQUE key on "
-                         "the prefix")
         number, node = node.expression.name, node.this
         length = int(number) if number.isdigit() else 0
         if not length:
@@ -103,6 +107,19 @@ def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], b
         index = IndexDef(_free(table, name), places, unique, prefix if any(prefix) else ())
         table = replace(table, indexes=(*table.indexes, index))
     return table
+
+
+def with_primary_prefixes(table: TableDef, parts: Sequence[str]) -> TableDef:
+    """The table with the UNIQUE key on the prefixes of its primary key, if these parts of it have any."""
+    places = key_positions(table.columns, parts)
+    prefixes = [_prefix(table.columns[at], part) for at, part in zip(places, parts, strict=True)]
+    return with_indexes(table, [(PRIMARY, parts, True)]) if any(prefixes) else table
+
+
+def without_primary_key(table: TableDef) -> TableDef:
+    if not table.primary_key:
+        raise SqlError(*CANT_DROP_FIELD_OR_KEY, "Can't DROP 'PRIMARY'; check that column/key exists")
+    return replace(table, primary_key=(), indexes=tuple(i for i in table.indexes if i.name != PRIMARY))
 
 
 def _free(table: TableDef, name: str) -> str:

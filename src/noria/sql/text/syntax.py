@@ -103,6 +103,7 @@ class _Parser(ConstraintParser):
     """Records the text of each expression, after which MySQL names a column.  A column or literal that no operator
     follows is read at once, without descending through all levels of precedence."""
 
+    FUNC_TOKENS: ClassVar = {*MySQLParser.FUNC_TOKENS, TokenType.NAMESPACE}  # KEY (namespace(75))
     FUNCTIONS: ClassVar = {name: made for name, made in MySQLParser.FUNCTIONS.items() if _has_class(name, made)}
     SIGNED_TO_UNSIGNED_TYPE_TOKEN: ClassVar = {**MySQLParser.SIGNED_TO_UNSIGNED_TYPE_TOKEN,
                                                TokenType.FLOAT: TokenType.UINT256}  # `UFLOAT` in expressions/types.py

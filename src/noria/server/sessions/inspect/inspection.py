@@ -27,6 +27,7 @@ from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
 from noria.sql.commands import OutputColumn, SelectItems, Show
 from noria.sql.program.definition_text import now_text, table_text
+from noria.sql.statements.keys import PRIMARY
 from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
@@ -299,7 +300,8 @@ def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resul
 def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
     """Return (name, unique, columns) of the table's keys and indexes; the primary key is first."""
     keys = [("PRIMARY", True, table.primary_key)] if table.primary_key else []
-    return keys + [(i.name, i.unique, tuple(c for c, _ in table.parts(i))) for i in (*table.indexes, *table.fulltext)]
+    others = [i for i in (*table.indexes, *table.fulltext) if i.name != PRIMARY]  # a part of the primary key
+    return keys + [(i.name, i.unique, tuple(c for c, _ in table.parts(i))) for i in others]
 
 
 def kind_of(table: TableDef, name: str) -> tuple[str, str | None]:
