@@ -75,7 +75,7 @@ ROOMS = {
     "runtime": (("transport",), ("worker",), ("routing",), ("link",), ("transactions",), ("cluster",)),
     "control": (("processes",), ("catalog",), ("changes",), ("views",), ("ddl",), ("apply",)),
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
-    "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("source",),
+    "server": (("outcomes", "rows"), ("bulk",), ("access",), ("answering",), ("sessions",), ("source",),
                ("mysql", "http"), ("fronts",), ("node",)),
     "dataflow/ops": (("stateless", "stateful"),),
     "plan/reuse": (("groups",), ("joins",), ("lookups",)),

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from noria.accounts.checks import Need, writes
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import (
     CLIENT_INTERACTION_TIMEOUT,
@@ -52,11 +53,15 @@ from noria.sql import commands as sql
 @dataclass(frozen=True)
 class Caller:
     """Who sends a request.  token: of the transaction to which the request belongs; None for none.  database: of names
-    without one; "" for the transaction's, or else the server's default one."""
+    without one; "" for the transaction's, or else the server's default one.
+
+    account: as in `Client`."""
 
     user: str = "root"
     token: str | None = None
     database: str = ""
+    account: str = ""
+    address: str = "localhost"
 
 
 class TokenRefused(SqlError):
@@ -112,7 +117,7 @@ class HeldTransactions:
     async def _run_first(self, caller: Caller, text: str, parameters: Sequence[Any], found_rows: bool
                          ) -> tuple[list[Outcome], str | None]:
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", found_rows))
+        session = self._connect(_client(caller, database, self._processes.number(), found_rows))
         token = None
         try:
             outcomes = await complete(session, text, parameters)
@@ -130,11 +135,12 @@ class HeldTransactions:
         """Insert rows of an Arrow table (`Executor.insert`)."""
         if caller.token is not None:
             with self._turn(caller) as session:
+                session.permits.require(*writes(self._place(session, table), on_duplicate))
                 return await self._inserted(session, self._full(session, table), rows, on_duplicate)
         if not self._executor.program.foreign_keys.has_any:
             return await self._executor.insert(table, rows, on_duplicate)
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", False))
+        session = self._connect(_client(caller, database, self._processes.number(), False))
         try:
             affected = await self._inserted(session, table, rows, on_duplicate)
             await session.wait_for_own_writes()
@@ -155,6 +161,7 @@ class HeldTransactions:
         if caller.token is None:
             return await self._executor.lookup(view, keys)
         with self._turn(caller) as session:
+            session.permits.require(Need(("SELECT",), self._place(session, view)))
             return await self._looked_up(session, self._full(session, view), keys)
 
     async def _looked_up(self, session: Session, name: str, keys: pa.Table) -> pa.Table:
@@ -187,6 +194,10 @@ class HeldTransactions:
         """The name of a table or view with its database; the session's, if it has none."""
         catalog = self._executor.program.catalog
         return catalog.databases.full(catalog.databases.resolved(name, session.database or catalog.default_database))
+
+    def _place(self, session: Session, name: str) -> tuple[str, str]:
+        catalog = self._executor.program.catalog
+        return catalog.databases.split(catalog.databases.resolved(name, session.database or catalog.default_database))
 
     def leave(self, caller: Caller) -> None:
         """Roll back the transaction of a client that is gone, also within a request: it knows no outcome."""
@@ -271,6 +282,12 @@ class HeldTransactions:
                 self._end(token, _rolled_back(QUERY_INTERRUPTED, "it was killed"))
                 return True
         return False
+
+
+def _client(caller: Caller, database: str, number: int, found_rows: bool) -> Client:
+    if caller.account and not caller.database:
+        database = ""  # it may see nothing in the default one
+    return Client(caller.user, database, number, caller.address, found_rows, account=caller.account)
 
 
 def _rolled_back(code: Code, why: str) -> TokenRefused:
