@@ -15,7 +15,7 @@ from noria.accounts.grants import EVERYTHING, Grants
 from noria.accounts.names import AccountName, matches, specificity
 from noria.accounts.passwords import SHA2
 
-FORMAT = 1  # of the file
+FILE, FORMAT = "accounts.json", 1  # in a data directory and in a backup
 DAY_S = 86_400
 ALL_ROLES = "all"
 

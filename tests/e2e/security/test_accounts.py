@@ -96,7 +96,7 @@ def test_passwords_change_at_once(server: LocalServer) -> None:
 def test_the_password_of_root_on_loopback(server: LocalServer) -> None:
     root = server.connect()
     assert run(root, "SHOW GRANTS") == [("GRANT ALL PRIVILEGES ON *.* TO `root`@`%` WITH GRANT OPTION",)]
-    run(root, "ALTER USER root IDENTIFIED BY 'long'")
+    run(root, "GRANT ALL ON *.* TO root WITH GRANT OPTION", "SET PASSWORD = 'long'")
     assert refused(server.connect) == 1045
     run(server.connect(password="long"), "DROP USER app")
 
@@ -172,6 +172,23 @@ def test_a_revoke_holds_for_prepared_statements(server: LocalServer) -> None:
     with pytest.raises(mysql.connector.errors.ProgrammingError, match="SELECT command denied"):
         cursor.execute("SELECT name FROM shop.items WHERE id = ?", (1,))
     app.close()
+
+
+def test_front_ends_on_other_hosts(tmp_path: Path) -> None:
+    server = LocalServer(tmp_path / "data", front_ends=2)
+    root, far = server.connect(), server.far()
+    port = far.ready.result()[1]
+    run(root, *SETUP, "GRANT SELECT ON shop.items TO app")
+    app = server.connect(port, "app", "word")
+    text = "SELECT name FROM shop.items WHERE id = 1"
+    for client in (app, server.connect(port)) * 4:
+        run(client, text)
+    run(root, "REVOKE SELECT ON shop.items FROM app")
+    assert number_of(app, text) == 1142
+    run(root, "DROP USER app")
+    assert refused(server.connect, port, "app", "word") == 1045
+    server.embedded.run(far.end())
+    server.close()
 
 
 def test_an_administrator_can_lose_his_rights(server: LocalServer) -> None:

@@ -75,7 +75,8 @@ class Permits:
         self.suffix = in_scope("", self.scope)  # of the namespaces of its texts
 
     async def change(self, statement: st.Change) -> list[str]:
-        return await self._access.change(statement, self.account, self.rights, self.who)
+        own = self.account or AccountName(self.user)
+        return await self._access.change(statement, own, self.rights, self.who)
 
     async def set_policy(self, name: str, value: object) -> None:
         await self._access.set_policy(name, value)

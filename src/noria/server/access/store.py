@@ -10,9 +10,7 @@ import json
 import os
 from pathlib import Path
 
-from noria.accounts.registry import Accounts, UnknownFormat
-
-FILE = "accounts.json"
+from noria.accounts.registry import FILE, Accounts, UnknownFormat
 
 
 class AccountStore:
@@ -48,4 +46,4 @@ class AccountStore:
             os.close(directory)
 
 
-__all__ = ["FILE", "AccountStore"]
+__all__ = ["AccountStore"]
