@@ -14,7 +14,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import (
     CLIENT_INTERACTION_TIMEOUT,
     CON_COUNT_ERROR,
+    DBACCESS_DENIED,
     LOCK_DEADLOCK,
     QUERY_INTERRUPTED,
     TOO_MANY_USER_CONNECTIONS,
@@ -117,7 +118,7 @@ class HeldTransactions:
     async def _run_first(self, caller: Caller, text: str, parameters: Sequence[Any], found_rows: bool
                          ) -> tuple[list[Outcome], str | None]:
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(_client(caller, database, self._processes.number(), found_rows))
+        session = self._open(caller, database, found_rows)
         token = None
         try:
             outcomes = await complete(session, text, parameters)
@@ -131,6 +132,17 @@ class HeldTransactions:
             if token is None:
                 session.close()
 
+    def _open(self, caller: Caller, database: str, found_rows: bool) -> Session:
+        """Open a session in a database: the caller's, or else the default one, if he may see that."""
+        client = Client(caller.user, database, self._processes.number(), caller.address, found_rows,
+                        account=caller.account)
+        try:
+            return self._connect(client)
+        except SqlError as e:
+            if caller.database or e.code != DBACCESS_DENIED.number:
+                raise
+            return self._connect(replace(client, database=""))
+
     async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int:
         """Insert rows of an Arrow table (`Executor.insert`)."""
         if caller.token is not None:
@@ -140,7 +152,7 @@ class HeldTransactions:
         if not self._executor.program.foreign_keys.has_any:
             return await self._executor.insert(table, rows, on_duplicate)
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(_client(caller, database, self._processes.number(), False))
+        session = self._open(caller, database, False)
         try:
             affected = await self._inserted(session, table, rows, on_duplicate)
             await session.wait_for_own_writes()
@@ -282,12 +294,6 @@ class HeldTransactions:
                 self._end(token, _rolled_back(QUERY_INTERRUPTED, "it was killed"))
                 return True
         return False
-
-
-def _client(caller: Caller, database: str, number: int, found_rows: bool) -> Client:
-    if caller.account and not caller.database:
-        database = ""  # it may see nothing in the default one
-    return Client(caller.user, database, number, caller.address, found_rows, account=caller.account)
 
 
 def _rolled_back(code: Code, why: str) -> TokenRefused:
