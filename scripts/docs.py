@@ -243,6 +243,8 @@ STATEMENTS = (
     "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
     "BEGIN; SAVEPOINT s; ROLLBACK TO s; COMMIT", "ROLLBACK",
     "SET time_zone = '+00:00'", "LOAD DATA INFILE 'f' INTO TABLE stories", "CALL p()", "GRANT ALL ON *.* TO x",
+    "CREATE USER IF NOT EXISTS app@'10.1.%' IDENTIFIED BY 'long' PASSWORD EXPIRE INTERVAL 90 DAY", "SET ROLE NONE",
+    "REVOKE SELECT (id) ON stories FROM app",
     "LOCK TABLES stories READ", "DO RELEASE_LOCK('jobs')",
     "CREATE TABLE stories2 LIKE stories",
     "CREATE TABLE counts AS SELECT author, COUNT(*) AS n FROM stories GROUP BY author",

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "noria"
-LAYERS = ("kernels", "core", "state", "plan", "dataflow", "lowering", "sql", "feeds", "views", "storage", "runtime",
-          "spark", "control", "server", "client", "following", "demo", "cli")
+LAYERS = ("kernels", "core", "accounts", "state", "plan", "dataflow", "lowering", "sql", "feeds", "views", "storage",
+          "runtime", "spark", "control", "server", "client", "following", "demo", "cli")
 PURE = LAYERS[1: LAYERS.index("sql") + 1]  # where compiled kernels are kept is no pure matter
 IMPURE_MODULES = {"asyncio", "logging", "multiprocessing", "os", "random", "requests", "secrets", "select", "shutil",
                   "socket", "subprocess", "tempfile", "threading", "time", "uuid", "zmq", "rocksdict", "pyspark"}
@@ -75,8 +75,8 @@ ROOMS = {
     "runtime": (("transport",), ("worker",), ("routing",), ("link",), ("transactions",), ("cluster",)),
     "control": (("processes",), ("catalog",), ("changes",), ("views",), ("ddl",), ("apply",)),
     "sql": (("text",), ("expressions",), ("query",), ("statements",)),
-    "server": (("outcomes", "rows"), ("bulk",), ("answering",), ("sessions",), ("source",), ("mysql", "http"),
-               ("fronts",), ("node",)),
+    "server": (("outcomes", "rows"), ("bulk",), ("access",), ("answering",), ("sessions",), ("source",),
+               ("mysql", "http"), ("fronts",), ("node",)),
     "dataflow/ops": (("stateless", "stateful"),),
     "plan/reuse": (("groups",), ("joins",), ("lookups",)),
     "sql/query": (("relations",), ("conditions",), ("results",)),

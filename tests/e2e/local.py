@@ -26,7 +26,7 @@ from noria.server.fronts.far import FarFront, FarSettings
 from noria.server.fronts.messages import StartServing
 from noria.server.fronts.process import FrontEnd
 from noria.server.listening import listening, reserved
-from noria.server.mysql import MysqlServer, account, listen
+from noria.server.mysql import MysqlServer, listen
 from noria.sql.parse import parse
 
 REPLY_BYTES = 2**20  # replies are kept, as a server keeps them
@@ -103,8 +103,10 @@ class LocalServer:
             self._port = reserved("127.0.0.1", 0, "")
             self.mysql = self.embedded.run(self._with_fronts(front_ends))
         else:
-            self.mysql = self.embedded.run(
-                listen(listening("127.0.0.1", 0, ""), self.embedded.sessions, {"": account("")}))
+            access = self.embedded.sessions.access
+            server = self.mysql = self.embedded.run(
+                listen(listening("127.0.0.1", 0, ""), self.embedded.sessions, access.logins()))
+            access.on_change.append(lambda: server.admit(access.logins()))
             self.embedded.sessions.processes.hang_up = self.mysql.hang_up
 
     def far(self) -> LocalFar:
@@ -121,7 +123,7 @@ class LocalServer:
     async def _with_fronts(self, number: int) -> LocalFronts:
         embedded = self.embedded
         views = tuple(embedded.attachment()["paths"])
-        begin = StartServing(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, "root", None)
+        begin = StartServing(*self._port.getsockname(), views, 0, 0, 0, REPLY_BYTES, embedded.sessions.access.logins())
         fronts = LocalFronts(number, f"ipc://{embedded.run_dir / 'fronts.sock'}", begin, self.executor,
                              embedded.sessions)
         await fronts.start()
@@ -137,9 +139,10 @@ class LocalServer:
                 return connection
             connection.close()
 
-    def connect(self, port: int = 0) -> Any:
-        return pymysql.connect(host="127.0.0.1", port=port or self.mysql.address[1], user="root", autocommit=True,
-                               read_timeout=120, write_timeout=120, ssl_disabled=True)
+    def connect(self, port: int = 0, user: str = "root", password: str = "", database: str | None = None) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=port or self.mysql.address[1], user=user, password=password,
+                               database=database, autocommit=True, read_timeout=120, write_timeout=120,
+                               ssl_disabled=True)
 
     def connector(self) -> Any:
         """By the driver that has prepared statements."""

@@ -27,7 +27,8 @@ from ports import free_port
 
 T = TypeVar("T")
 START_S = 300  # a server may take so long on a busy machine, when its kernels have to be compiled first
-READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=(127\.0\.0\.1:\d+)(?: filling=\S+)?\n")
+READY = re.compile(r"noria ready mysql=127\.0\.0\.1:(\d+) http=((?:127\.0\.0\.1|0\.0\.0\.0):\d+)(?: filling=\S+)?"
+                   r"(?: administrator=root password=(\S+))?\n")
 SERVE_IN = (
     "import sys; from pathlib import Path; from noria.server.node import serve; "
     "from noria.server.settings import Settings; data, run = map(Path, sys.argv[1:]); "
@@ -125,7 +126,8 @@ class Served:
         if found is None:
             self._kill_all()
             raise AssertionError(f"no ready line but {line!r}; the log ends:\n{self.log()[-4000:]}")
-        self.mysql_port, self.url = int(found[1]), f"http://{found[2]}"
+        self.mysql_port, self.url = int(found[1]), f"http://{found[2].replace('0.0.0.0', '127.0.0.1')}"
+        self.password: str | None = found[3]  # of the administrator that this start made
 
     def stop(self) -> None:
         """As an operator does; fails if anything of it stays."""

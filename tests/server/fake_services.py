@@ -12,6 +12,7 @@ from noria.core.errors.codes import UNKNOWN_ERROR
 from noria.core.types import BIGINT, TEXT, Column, Field, TableDef
 from noria.plan.mir import Base
 from noria.plan.view import ViewDef
+from noria.server.access.access import Access
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Ok, Outcome, ResultSet
 from noria.server.sessions.held_transactions import Caller, TokenRefused
@@ -23,7 +24,7 @@ VIEW = ViewDef("ById", Base(TABLE), (0,), 2, text="SELECT id, word FROM Words WH
 
 class FakeServices:
     def __init__(self, password: str | None = None) -> None:
-        self.user, self.password = "root", password
+        self.access = Access.of("root", password)
         self.guard = LoginGuard()
         self.rows: dict[int, str | None] = {}
         self.statements: list[tuple[str, list[Any]]] = []
@@ -39,6 +40,9 @@ class FakeServices:
         return [{"id": 0, "does": "table t", "parents": [], "state": "disk", "rows": 3}]
 
     databases = Databases()
+
+    def place(self, name: str) -> tuple[str, str]:
+        return "noria", name
 
     def catalog_table(self, name: str) -> TableDef | None:
         return TABLE if name.lower() == "words" else None

@@ -27,9 +27,10 @@ class LocalServices:
 
     def __init__(self, directory: Path, password: str | None = None, bounds: HttpLimits | None = None,
                  embedded: EmbeddedTransport | None = None):
-        self.user, self.password = "root", password
         self.embedded, self._own = embedded or EmbeddedTransport(directory / "data"), embedded is None
         self.executor, self.program = self.embedded.executor, self.embedded.program
+        self.access = self.embedded.sessions.access
+        self.access.begin("root", password, False)
         self.feeds, self.guard = self.embedded.feeds, self.embedded.sessions.guard
         self._permit = LoadPermit([directory], b"token")
         self.http = HttpServer(make_app(self), None, bounds)
@@ -66,6 +67,9 @@ class LocalServices:
     def databases(self) -> Databases:
         return self.program.catalog.databases
 
+    def place(self, name: str) -> tuple[str, str]:
+        return self.databases.split(self.program.catalog.resolved(name))
+
     def catalog_table(self, name: str) -> TableDef | None:
         return self.program.table(self.program.catalog.resolved(name))
 
@@ -88,8 +92,8 @@ class LocalServices:
     async def export(self) -> str:
         return await self.program.exported()
 
-    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]:
-        return applied(self.executor, self.embedded.sessions, request, self.user, address)
+    def apply(self, request: dict[str, Any], user: str, address: str) -> AsyncIterator[dict[str, Any]]:
+        return applied(self.executor, self.embedded.sessions, request, user, address)
 
     async def set_limit(self, size: str) -> int:
         try:

@@ -72,11 +72,9 @@ def test_options_are_made_from_fields() -> None:
     assert settings_from(Example, declared, written) == Example(Path("a").absolute(), 4, (1024, 2048))
 
 
-def test_other_hosts_want_a_password() -> None:
-    with pytest.raises(SettingsError, match="--password-file"):
-        Settings(Path("d"), mysql_host="0.0.0.0")
-    with pytest.raises(SettingsError, match="--http-host"):
-        Settings(Path("d"), http_host="0.0.0.0")
+def test_other_hosts_need_no_password_file() -> None:
+    """The first start makes an administrator (tests/e2e/security/test_first_start.py)."""
+    assert Settings(Path("d"), http_host="0.0.0.0").password is None
     assert Settings(Path("d"), mysql_host="0.0.0.0", password="secret").mysql_host == "0.0.0.0"
 
 

@@ -26,6 +26,8 @@ from noria.runtime.cluster.cluster_link import ClusterLink
 from noria.runtime.link.inprocess import InProcessLink
 from noria.runtime.link.link import Link
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, views_dir
+from noria.server.access.access import Access
+from noria.server.access.store import AccountStore
 from noria.server.answering.executor import Executor
 from noria.server.feeding import FeedMessage, Feeds, feed_messages
 from noria.server.outcomes import Ok, ResultSet
@@ -84,7 +86,9 @@ class EmbeddedTransport:
         self.executor = Executor(
             self.program, self.link,
             lambda w: attach(str(views_dir(self.run_dir, w, config.workers)), OFF_LOOP_ROWS), None, REPLY_BYTES)
-        self.sessions = Sessions(self.executor)
+        access = Access(AccountStore(self._claim.data_dir))
+        access.begin("root", None, False)
+        self.sessions = Sessions(self.executor, access)
         self.sessions.held.idle_s = inf  # its clients are in this process: `with` ends their transactions
         self.feeds = Feeds(self.program, feeds_dir(config), self.sessions.run)
         await self.link.start()

@@ -79,6 +79,10 @@ class Program:
         self.next_number = applying.next_number
         self.welcome = recovery.welcome
 
+    def accounts_changed(self) -> None:
+        """Let every text be planned, and checked, again."""
+        self.catalog.version += 1
+
     @property
     def version(self) -> int:
         """See `ProgramCatalog`."""

@@ -25,6 +25,7 @@ from typing import Any
 
 import uvloop
 
+from noria.accounts.registry import UnknownFormat
 from noria.control.processes.lease_address import LeaseUnavailable
 from noria.control.processes.leases import CannotClaim, Claim
 from noria.control.processes.supervisor import Event, Supervisor
@@ -42,6 +43,8 @@ from noria.runtime.transport.tunnel import FRONTS
 from noria.runtime.worker.frontier import FrontierReader, frontier_path
 from noria.runtime.worker.resources import raise_open_files, resident_bytes, use_arrow_without_pandas
 from noria.runtime.worker.worker_main import WorkerConfig, feeds_dir, link_endpoint, views_dir
+from noria.server.access.access import Access
+from noria.server.access.store import AccountStore
 from noria.server.answering.executor import Executor
 from noria.server.answering.first_state_progress import FillRate, FirstStateProgress
 from noria.server.applying import applied
@@ -57,7 +60,7 @@ from noria.server.http.app import make_app
 from noria.server.http.request_filter import RequestPolicy
 from noria.server.http.server import HttpServer
 from noria.server.listening import CannotListen, listening, reserved
-from noria.server.mysql import MysqlServer, account, listen
+from noria.server.mysql import MysqlServer, listen
 from noria.server.run_directory import make_run_dir, remove_run_dir
 from noria.server.sessions.held_transactions import HeldTransactions
 from noria.server.sessions.sessions import Sessions
@@ -137,7 +140,7 @@ class ServerNode:
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.user, self.password = settings.user, settings.password
+        self.access = Access(AccountStore(settings.data_dir))
         self._closers: list[tuple[str, Callable[[], Awaitable[None] | None]]] = []
         self._worker_limit: int | None = None  # of each worker, from `set_limit`; sent again to a restarted worker
         self._warnings = 0
@@ -177,6 +180,7 @@ class ServerNode:
         claim = Claim(settings.data_dir, wrest=bool(settings.lease))
         self._closers.append(("data directory", claim.release))
         epoch = claim.next_epoch()
+        self._made_password = self._begin_access()
         check_workers(settings.data_dir, settings.workers)
         ports = self._ports()
         self._fronts: Fronts | None = None
@@ -213,9 +217,8 @@ class ServerNode:
         self.executor = Executor(self.program, self.link,
                                  lambda w: attach(str(views_dir(run_dir, w, several)), OFF_LOOP_ROWS), self.bulk,
                                  reply_bytes(settings.memory_bytes) if settings.front_ends == 1 else 0)
-        self.sessions = Sessions(self.executor)
-        self.sessions.held.idle_s = settings.transaction_idle_s
-        self.guard = self.sessions.guard
+        self.sessions = Sessions(self.executor, self.access)
+        self.sessions.held.idle_s, self.guard = settings.transaction_idle_s, self.sessions.guard
         self.feeds = Feeds(self.program, feeds_dir(workers), self.sessions.run)
         checked = CheckedWrites(self.sessions, self.program.catalog.databases)
         self.bulk.hold, self.program.foreign_keys.loaded = checked.hold, self.bulk.stored
@@ -240,6 +243,14 @@ class ServerNode:
             indexing = asyncio.ensure_future(Indexes(self.bulk, link).run())
             self._closers.append(("making of indexes", partial(_stopped, indexing)))
         await self._listen(*ports)
+
+    def _begin_access(self) -> str:
+        """Read the accounts.  Return the password of a new administrator, else ""."""
+        network = not all(map(is_loopback, (self.settings.mysql_host, self.settings.http_host)))
+        try:
+            return self.access.begin(self.settings.user, self.settings.password, network)
+        except UnknownFormat as e:
+            raise StartFailed(str(e)) from None
 
     def _ports(self) -> tuple[socket.socket, socket.socket]:
         """Bind the ports of MySQL and HTTP.  Clients can connect from now on, and wait until the server serves."""
@@ -270,33 +281,29 @@ class ServerNode:
         if self._fronts is not None and settings.front_ends > 1:
             self.mysql = self._fronts
         else:
-            self.mysql = await listen(mysql, self.sessions, self._users(), None, self.certificates,
-                                      settings.tls_require, guard=self.guard)
+            server = self.mysql = await listen(mysql, self.sessions, self.access.logins(), None, self.certificates,
+                                               settings.tls_require, guard=self.guard)
+            self.access.on_change.append(lambda: server.admit(self.access.logins()))
         self.sessions.processes.hang_up = self._hang_up
         policy = RequestPolicy.of([*settings.http_names, settings.http_host], settings.tls_require)
         self.http = HttpServer(make_app(self, policy), self.certificates)
         await self.http.start(http)
         self._closers += [("HTTP", self.http.stop), ("feeds", self.feeds.close)]
+        made = self._made_password and f" administrator={settings.user} password={self._made_password}"
         self.ready_line = (f"noria ready mysql={_address(self.mysql.address)} http={_address(self.http.address)}"
-                           f"{FillRate.line(await self._filling())}")
+                           f"{FillRate.line(await self._filling())}{made}")
 
     def _made_fronts(self, host: str, port: int) -> Fronts:
         settings, several = self.settings, self.settings.workers
         views = tuple(str(views_dir(self.run_dir, w, several)) for w in range(several))
         begin = StartServing(host, port, views, 0, 0, 0, reply_bytes(settings.memory_bytes) // settings.front_ends,
-                             settings.user, settings.password, settings.tls_cert, settings.tls_key,
-                             settings.tls_require, settings.tls_ca, logging.getLogger().level)
+                             self.access.logins(), settings.tls_cert, settings.tls_key, settings.tls_require,
+                             settings.tls_ca, logging.getLogger().level)
         near = settings.front_ends if settings.front_ends > 1 else 0
         return Fronts(near, f"ipc://{self.run_dir / FRONTS}", begin, self.executor, self.sessions)
 
     def _hang_up(self, number: int) -> bool:
         return any(front.hang_up(number) for front in (self.mysql, self._fronts) if front is not None)
-
-    def _users(self) -> dict[str, Any]:
-        """Return one user with the password or, without a password, everybody."""
-        if self.password is None:
-            return {"": account("")}
-        return {self.user: account(self.password)}
 
     async def stop(self) -> None:
         """Stop the started parts in reverse order."""
@@ -394,8 +401,8 @@ class ServerNode:
     async def export(self) -> str:
         return await self.program.exported()
 
-    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]:
-        return applied(self.executor, self.sessions, request, self.user, address)
+    def apply(self, request: dict[str, Any], user: str, address: str) -> AsyncIterator[dict[str, Any]]:
+        return applied(self.executor, self.sessions, request, user, address)
 
     async def set_limit(self, size: str) -> int:
         """Set another memory limit ('64M') until the server ends.  Return it in bytes.  Raises SqlError 1105."""
@@ -425,6 +432,9 @@ class ServerNode:
     @property
     def databases(self) -> Databases:
         return self.program.catalog.databases
+
+    def place(self, name: str) -> tuple[str, str]:
+        return self.databases.split(self.program.catalog.resolved(name))
 
     def catalog_table(self, name: str) -> TableDef | None:
         return self.program.table(self.program.catalog.resolved(name))

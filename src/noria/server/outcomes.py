@@ -48,6 +48,7 @@ class Client:
     found_rows: bool  # matched rows count as affected, even if unchanged (`sessions/counting.py`)
     keeps: bool = False  # the front keeps replies: results must say on which entry they stand
     attributes: Mapping[str, str] = field(default_factory=dict)
+    account: str = ""  # user@host of the account that it proved; "": a session that may do everything
 
 
 class Entry(Protocol):
@@ -205,6 +206,10 @@ class Session(Protocol):
 
     warnings: Sequence[Warning_]
     found_rows: int
+
+    @property
+    def scope(self) -> str:
+        """The text of its rights, a part of the key of kept replies.  "": it may do everything."""
 
     @property
     def status(self) -> int:

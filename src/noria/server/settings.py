@@ -73,7 +73,7 @@ class Settings:
     mysql_port: Annotated[int, Option("0: any free port.")] = 3307
     http_port: Annotated[int, Option("0: any free port.")] = 8080
     mysql_host: Annotated[str, Option(
-        "Address to listen on; any but loopback requires a password.")] = "127.0.0.1"
+        "Address to listen on; any but loopback requires passwords.")] = "127.0.0.1"
     http_host: Annotated[str, Option("The same for HTTP.")] = "127.0.0.1"
     master: Annotated[str, Option(
         "Spark's master; by default the JVM itself, with slots for the workers and for batch jobs.")] = ""
@@ -94,7 +94,7 @@ class Settings:
         "Bound of states, views, strings, RocksDB's cache and kept replies: 512M, 2G; 0: none. The least recently "
         "read keys are evicted first.", name="--memory-limit", written=str, default=size_text(DEFAULT_MEMORY_BYTES),
         read=parse_size)] = DEFAULT_MEMORY_BYTES
-    user: Annotated[str, Option("The user that may connect.")] = "root"
+    user: Annotated[str, Option("The administrator.")] = "root"
     password: Annotated[str | None, Option(
         "A file (mode 600) whose first line is the password.", name="--password-file", written=Path,
         read=read_password)] = field(default=None, repr=False)  # None: nobody proves who he is, on loopback only
@@ -147,10 +147,8 @@ class Settings:
                            ("--cluster-port", self.cluster_port)):
             if not 0 <= port <= 65535:
                 raise SettingsError(f"{name} {port} is no port: 0 (any free one) to 65535")
-        for name, host in (("--mysql-host", self.mysql_host), ("--http-host", self.http_host)):
-            if not is_loopback(host) and self.password is None:
-                raise SettingsError(f"{name} {host} is not a loopback address, so clients of other hosts could "
-                                    "connect: give a password with --password-file FILE, or use 127.0.0.1")
+        for host in (self.mysql_host, self.http_host):
+            is_loopback(host)  # raises SettingsError for an unknown name
         for directory in self.load_dirs:
             if not directory.is_dir():
                 raise SettingsError(f"--load-dir {directory} is no directory")

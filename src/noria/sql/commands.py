@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from noria.accounts.statements import Statement as AccountStatement
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.expr import Col, Const, Expr
@@ -421,7 +422,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive
-           | CreateTemporary | DropTemporary | SelectInto)
+           | CreateTemporary | DropTemporary | SelectInto | AccountStatement)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

@@ -119,12 +119,19 @@ UNSUPPORTED = [  # what, and what the message advises or shows
     ("INSERT INTO t (id) VALUES (1) ON DUPLICATE KEY UPDATE n = (SELECT MAX(id) FROM t)", "VALUES(column)"),
     ("UPDATE t SET n = LAST_INSERT_ID(n) + 1", "write column = LAST_INSERT_ID"),
     ("LOAD DATA INFILE 'x' INTO TABLE t", "noria load"),
-    ("GRANT ALL ON *.* TO x", "users are set"), ("CALL p()", "no stored procedures"),
+    ("GRANT EXECUTE ON PROCEDURE p TO x", "no stored programs"), ("GRANT CLONE_ADMIN ON *.* TO x", "reference of SQL"),
+    ("CREATE USER x REQUIRE X509", "--tls-ca"), ("CREATE USER x WITH MAX_QUERIES_PER_HOUR 5", "leave it out"),
+    ("CREATE USER x IDENTIFIED BY RANDOM PASSWORD", "write a password"),
+    ("CREATE USER x IDENTIFIED BY 'a' PASSWORD HISTORY 5", "leave it out"),
+    ("ALTER USER x IDENTIFIED BY 'a' RETAIN CURRENT PASSWORD", "one password"),
+    ("CREATE USER x@db.example.org", "not looked up"), ("CREATE USER x FAILED_LOGIN_ATTEMPTS 3", "slowed"),
+    ("GRANT SELECT ON t TO x IDENTIFIED BY 'y'", "CREATE USER before"),
+    ("REVOKE IF EXISTS SELECT ON t FROM x", "leave IF"),
+    ("GRANT SELECT ON t TO x WITH MAX_QUERIES_PER_HOUR 5", "ALTER USER"), ("CALL p()", "no stored procedures"),
     ("XA START 'x'", "commits by COMMIT"),
     ("CREATE PROCEDURE p() SELECT 1", "PROCEDURE"),
     ("CREATE DEFINER = 'a'@'b' TRIGGER t BEFORE INSERT ON votes FOR EACH ROW SET @a = 1", "CREATE TRIGGER yet"),
     ("CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1", "CREATE EVENT yet; run"),
-    ("CREATE USER a IDENTIFIED BY 'b'", "CREATE USER yet; users"),
 ]
 
 

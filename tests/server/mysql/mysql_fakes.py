@@ -75,6 +75,7 @@ class FakeSession:
     def __init__(self, backend: FakeBackend, client: Client) -> None:
         self.backend, self.client = backend, client
         self.database, self.status, self.keepable, self.namespace = "", AUTOCOMMIT, True, ""
+        self.scope = ""
         self.unseen: dict[int, int] = {}
         self.warnings: Sequence[Warning_] = ()
         self.log: list[object] = []

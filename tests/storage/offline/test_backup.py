@@ -31,6 +31,18 @@ def made(tmp_path: Path, name: str = "b") -> backup.BackupManifest:
     return backup.make(tmp_path / "checkpoint", tmp_path / name, "now", "0", quiet)
 
 
+def test_accounts_come_back(tmp_path: Path) -> None:
+    (tmp_path / backup.ACCOUNTS).write_text("{}")  # as the server puts it beside its checkpoint
+    made(tmp_path)
+    backup.restore(tmp_path / "b", tmp_path / "restored", quiet)
+    restored = tmp_path / "restored" / backup.ACCOUNTS
+    assert restored.read_text() == "{}" and restored.stat().st_mode & 0o777 == 0o600
+    (tmp_path / "b" / backup.ACCOUNTS).write_text("[]")
+    with pytest.raises(BackupError, match=r"accounts\.json has not the bytes"):
+        backup.restore(tmp_path / "b", tmp_path / "again", quiet)
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_backup_comes_back_and_the_store_goes_on(tmp_path: Path) -> None:
     store = RocksStore(str(tmp_path / "fenced"), PlainSymbols(), fence=7)
     store.close()

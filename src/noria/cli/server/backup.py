@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -73,6 +74,7 @@ def _running(url: str) -> Iterator[Path]:
 
 @contextmanager
 def _stopped(data_dir: Path) -> Iterator[Path]:
+    from noria.accounts.registry import FILE
     from noria.control.processes.leases import Claim
     from noria.core.plain_symbols import PlainSymbols
     from noria.storage.offline.backup import BackupError
@@ -85,6 +87,8 @@ def _stopped(data_dir: Path) -> Iterator[Path]:
     claim = Claim(data_dir)
     try:
         with tempfile.TemporaryDirectory(prefix="backup-", dir=data_dir) as place:
+            if (accounts := data_dir / FILE).exists():
+                shutil.copy2(accounts, place)
             if len(bases) > 1:
                 os.mkdir(f"{place}/checkpoint")
             for worker, base in enumerate(bases):

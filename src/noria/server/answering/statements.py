@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from noria.control.catalog.catalog import ProgramCatalog
@@ -36,10 +36,11 @@ from noria.sql.commands import (
     bound_select,
 )
 from noria.sql.parse import bind, parse, prepare
-from noria.sql.text.databases import Names, in_namespace
+from noria.sql.text.databases import Names, in_namespace, scope_in
 from noria.sql.text.shape import shape_of
 
 _numbers = itertools.count(1)
+Check = Callable[[str], None] | None
 _LEARNT = (Select, CountedSelect, Insert, Update, Delete, Transaction)
 
 
@@ -50,10 +51,11 @@ class CachedStatement:
     parameters are the key.  shape: None if LIMIT is a parameter."""
 
     __slots__ = ("by_key", "direct", "generation", "namespace", "number", "one_key", "plain", "prepared", "reader",
-                 "shape", "text", "through", "uses", "version", "view")
+                 "scope", "shape", "text", "through", "uses", "version", "view")
 
     def __init__(self, text: str, prepared: PlannedStatement, version: int, namespace: str = ""):
         self.text, self.prepared, self.version, self.namespace = text, prepared, version, namespace
+        self.scope = scope_in(namespace)
         self.number = next(_numbers)
         self.direct = _is_direct(prepared)
         select = self.command if isinstance(self.command, Select) else None
@@ -139,12 +141,15 @@ class Statements:
     def _names(self, namespace: str) -> Names:
         return Names.of(namespace, self._catalog.databases)
 
-    def prepare(self, text: str, namespace: str = "") -> CachedStatement:
-        """Return the statement of this text, in which literals are constants.  Raises SqlError."""
+    def prepare(self, text: str, namespace: str = "", check: Check = None) -> CachedStatement:
+        """Return the statement of this text, in which literals are constants.  check: as in `parse`.  Raises SqlError.
+        """
         key = in_namespace(namespace, text)
         found = self._by_text.get(key)
         if found is not None and found.version == self._catalog.version:
             return found
+        if check is not None:
+            check(text)
         self.parsed += 1
         compiled = CachedStatement(text, prepare(text, self._catalog, self._names(namespace)), self._catalog.version,
                                    namespace)
@@ -171,12 +176,17 @@ class Statements:
         compiled = self._by_shape.get(in_namespace(namespace, found[0]))
         return None if compiled is None or compiled.version != self._catalog.version else (compiled, found[1])
 
-    def parse(self, text: str, namespace: str = "") -> Command:
-        """Parse a text with one statement, and learn its shape.  Raises SqlError."""
+    def parse(self, text: str, namespace: str = "", check: Check = None) -> Command:
+        """Parse a text with one statement, and learn its shape.  check: raises an SqlError if the session may not run
+        the text.  The namespace is that of sessions with the same rights.  Raises SqlError."""
+        if check is not None:
+            check(text)
         return self._single(text, namespace, parse(text, self._catalog, True, self._names(namespace)))
 
-    async def parse_beside(self, text: str, namespace: str = "") -> Command:
+    async def parse_beside(self, text: str, namespace: str = "", check: Check = None) -> Command:
         """As `parse`, in a thread, for a long text."""
+        if check is not None:
+            await asyncio.to_thread(check, text)
         names = self._names(namespace)
         return self._single(text, namespace, await asyncio.to_thread(parse, text, self._catalog, True, names))
 

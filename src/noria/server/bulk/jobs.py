@@ -24,6 +24,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noria.accounts.registry import FILE
 from noria.control.processes.slots import Slots
 from noria.control.processes.supervisor import DriverGone, JobError, NoDriver, Supervisor
 from noria.control.program import Program
@@ -398,6 +399,8 @@ class BulkJobs:
         """Make a checkpoint for a process on this host to copy.  It exists until the client disconnects.  Yield its
         path, then a line each BACKUP_LINE_S, which shows the client that it still exists."""
         async with self._place("backup") as place:
+            if (accounts := self._directory.parent / FILE).exists():
+                shutil.copy2(accounts, place / FILE)
             yield {"checkpoint": await self._snapshot(place)}
             while True:
                 await asyncio.sleep(BACKUP_LINE_S)

@@ -84,6 +84,7 @@ class Fronts:
         catalog.on_version = self._version
         self._here, catalog.on_forget = catalog.on_forget, self._forget
         self.sessions.guard.on_change = self._hosts
+        self.sessions.access.on_change.insert(0, self._change_accounts)  # before the program's version
         self._watching = asyncio.ensure_future(self._watch())
         if not self.number:
             return
@@ -197,6 +198,7 @@ class Fronts:
     def _begins(self, line: FrontEndLink, first: int, step: int) -> None:
         line.version = self.executor.program.version
         line.send(replace(self._begin, first=first, step=step, version=line.version,
+                          logins=self.sessions.access.logins(),
                           max_connect_errors=self.sessions.guard.max_connect_errors,
                           databases=self.executor.program.catalog.database_names()))
         if self._hold.wait and not line.is_far:
@@ -248,6 +250,9 @@ class Fronts:
 
     def _hosts(self, flushed: bool) -> None:
         self._say(messages.BlockHosts(self.sessions.guard.max_connect_errors, flushed))
+
+    def _change_accounts(self) -> None:
+        self._say(messages.ChangeAccounts(self.sessions.access.logins()))
 
     def _version(self, version: int) -> None:
         for line in self._all():

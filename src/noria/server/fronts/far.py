@@ -49,10 +49,10 @@ from noria.server.fronts import messages
 from noria.server.fronts.far_lookups import FarLookups, Rows
 from noria.server.fronts.message_codec import KINDS, MESSAGES
 from noria.server.fronts.process import CLIENTS_STOP_S, REPORT_S, NoLink
-from noria.server.fronts.remote import Handle, Lacks, RemoteSession, RemoteSessions
+from noria.server.fronts.remote import Handle, Lacks, RemoteSession, RemoteSessions, scope_of
 from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
-from noria.server.mysql import MysqlServer, account, auth, listen
+from noria.server.mysql import MysqlServer, listen
 from noria.server.outcomes import Client, PendingOutcome, ResultSet
 from noria.server.settings import SettingsError, check_tls, is_loopback
 from noria.server.tls import Certificates
@@ -208,7 +208,8 @@ class FarFront:
         self._stopping = False  # the server is
         self._why = ""
         self._message_handlers: dict[type, Callable[[Any], object]] = {
-            messages.Version: self._version, messages.Forget: self._forget, messages.Heartbeat: lambda m: None,
+            messages.Version: self._version, messages.Forget: self._forget,
+            messages.ChangeAccounts: self._change_accounts, messages.Heartbeat: lambda m: None,
             messages.BlockHosts: lambda m: self.sessions.hosts(m), messages.SetReplyLimit: lambda m: None,
             messages.Reload: lambda m: None, messages.Reply: lambda m: self.sessions.replied(m),
             messages.ReplyChunk: lambda m: self.sessions.receive_chunk(m),
@@ -306,15 +307,16 @@ class FarFront:
     async def _begin(self, begin: messages.StartServing) -> None:
         self.replica = Replica(begin.version, len(begin.views), databases=begin.databases)
         self.link = cast(Link, NoLink(self.replica))
-        users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
+        self._logins = begin.logins
         self.sessions.guard.set_most_errors(begin.max_connect_errors)
         passed = max(0, self._last_id + 1 - begin.first + begin.step - 1) // begin.step
         ids = self._ids(begin.first + passed * begin.step, begin.step)
         if self._server is None:
-            self._server = await self._listen(begin, users, ids)
+            self._server = await self._listen(begin, ids)
             self._on_ready(self._server.address)
         else:
-            self._server.ids, self._server.directory = ids, auth.Directory(users, self._server.key)
+            self._server.ids = ids
+            self._server.admit(begin.logins)
         self._error, self._why = None, ""
         self.send(messages.FrontEndReady(*self._server.address))
         log.info("serves for the server at %s:%d", *self._settings.controller)
@@ -324,15 +326,15 @@ class FarFront:
             self._last_id = number
             yield number
 
-    async def _listen(self, begin: messages.StartServing, users: dict[str, auth.Account], ids: Any) -> MysqlServer:
+    async def _listen(self, begin: messages.StartServing, ids: Any) -> MysqlServer:
         s = self._settings
-        if begin.password is None and not is_loopback(s.mysql_host):
+        if begin.logins.everyone and not is_loopback(s.mysql_host):
             raise FarCannotServe(f"--mysql-host {s.mysql_host} is not a loopback address, so clients of other hosts "
                                  f"could "
                                  "connect: give the server a password with --password-file FILE, or use 127.0.0.1")
         self._certificates = Certificates.of(s.tls_cert, s.tls_key, s.tls_ca)
         bound = listening(s.mysql_host, s.mysql_port, "--mysql-host, --mysql-port")
-        return await listen(bound, self.sessions, users, None, self._certificates, s.tls_require, ids,
+        return await listen(bound, self.sessions, begin.logins, None, self._certificates, s.tls_require, ids,
                             self.sessions.guard)
 
     def reload(self) -> None:
@@ -344,6 +346,15 @@ class FarFront:
         """Disconnect a client after the current reply is written to it."""
         assert self._server is not None
         asyncio.get_running_loop().call_soon(self._server.hang_up, connection)
+
+    def _change_accounts(self, message: messages.ChangeAccounts) -> None:
+        self._logins = message.logins
+        if self._server is not None:
+            self._server.admit(message.logins)
+        self.sessions.changed_accounts()
+
+    def scope_of(self, client: Client) -> str:
+        return scope_of(self._logins, client)
 
     # ------------------------------------------------------------ the program
     def _version(self, message: messages.Version) -> None:

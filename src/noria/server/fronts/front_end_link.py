@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from noria.core.errors import SqlError, internal_error
+from noria.core.errors.codes import DBACCESS_DENIED
 from noria.core.limits import FRONT_UNREAD_S
 from noria.dataflow.messages.packets import Envelope
 from noria.plan.view import ViewDef
@@ -41,10 +42,12 @@ LOOK_S = 0.25  # between two checks of that
 
 
 class ClientSession:
-    """A connection's session, its prepared statements, and the rest of its current large answer."""
+    """A connection's session, its prepared statements, and the rest of its current large answer.
 
-    def __init__(self, session: Session):
-        self.session = session
+    denied: answers its first request, because it may not see the database with which it logged in."""
+
+    def __init__(self, session: Session, denied: SqlError | None = None):
+        self.session, self.denied = session, denied
         self.statements: dict[int, CachedStatement] = {}
         self.chunks: Iterator[bytes] = iter(())  # the unsent chunks of a large answer
 
@@ -267,12 +270,15 @@ class FrontEndLink(asyncio.Protocol):
     # ------------------------------------------------------------ sessions
     def _open(self, message: messages.Open) -> None:
         self._fronts.opened(self, message.client)
+        client, denied = replace(message.client, keeps=False), None
         try:
-            session = self._fronts.sessions.connect(replace(message.client, keeps=False))
-        except SqlError:  # its database was dropped meanwhile
-            self.send(messages.HangUp(message.client.connection_id))
-            return
-        self.held[message.client.connection_id] = ClientSession(session)
+            session = self._fronts.sessions.connect(client)
+        except SqlError as e:
+            if e.code != DBACCESS_DENIED.number:  # its database was dropped meanwhile
+                self.send(messages.HangUp(client.connection_id))
+                return
+            session, denied = self._fronts.sessions.connect(replace(client, database="")), e
+        self.held[client.connection_id] = ClientSession(session, denied)
 
     def _close(self, connection: int) -> None:
         held = self.held.pop(connection, None)
@@ -286,6 +292,10 @@ class FrontEndLink(asyncio.Protocol):
             if request.answered >= 0:
                 held.session.found_rows = request.answered
         reply = partial(self._send_outcome, request, held)
+        if held.denied is not None:
+            self._failed(request, held, held.denied)
+            self.send(messages.HangUp(request.connection))
+            return
         try:
             answer = self._request_handlers[type(request)](held, request)
         except Exception as e:
@@ -356,7 +366,7 @@ class FrontEndLink(asyncio.Protocol):
             compiled = held.statements[request.statement]
             if compiled.version != self._executor.program.version:
                 with contextlib.suppress(SqlError):  # the next execution reports it
-                    compiled = statements.prepare(compiled.text, compiled.namespace)
+                    compiled = held.session.prepare(compiled.text).handle
                     held.statements[request.statement] = compiled
             return self._executor.taught(compiled)
         return None

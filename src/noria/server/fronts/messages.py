@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from noria.accounts.logins import Logins
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import SessionWrites
@@ -41,8 +42,7 @@ class StartServing:
     step: int
     version: int
     reply_bytes: int
-    user: str
-    password: str | None = field(repr=False)
+    logins: Logins
     tls_cert: Path | None = None
     tls_key: Path | None = None
     tls_require: bool = False
@@ -59,6 +59,14 @@ class Version:
 
     version: int
     databases: tuple[str, ...] = (HOME,)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAccounts:
+    """The accounts that may log in from now on.  All sessions may have other rights: their namespaces are unknown until
+    their next `Reply`.  A `Version` follows."""
+
+    logins: Logins
 
 
 @dataclass(frozen=True, slots=True)

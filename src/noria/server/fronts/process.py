@@ -31,11 +31,11 @@ from noria.server.answering.replies import ReplyCache
 from noria.server.answering.view_lookups import ViewLookups
 from noria.server.fronts import messages
 from noria.server.fronts.message_codec import KINDS, MESSAGES
-from noria.server.fronts.remote import Lacks, RemoteSessions
+from noria.server.fronts.remote import Lacks, RemoteSessions, scope_of
 from noria.server.fronts.replica import Replica
 from noria.server.listening import CannotListen, listening
-from noria.server.mysql import MysqlServer, account, listen
-from noria.server.outcomes import ResultSet
+from noria.server.mysql import MysqlServer, listen
+from noria.server.outcomes import Client, ResultSet
 from noria.server.tls import Certificates
 from noria.state.memory.mapped import leaving
 from noria.views.reader import attach
@@ -78,7 +78,8 @@ class FrontEnd(asyncio.Protocol):
         self._certificates: Certificates | None = None
         self._message_handlers: dict[type, Callable[[Any], None]] = {
             messages.StartServing: self._begin, messages.Version: self._version,
-            messages.Forget: self._forget, messages.HoldReads: self._hold_reads,
+            messages.Forget: self._forget, messages.ChangeAccounts: self._change_accounts,
+            messages.HoldReads: self._hold_reads,
             messages.SetReplyLimit: lambda m: self.replies.bound(m.reply_bytes),
             messages.Reply: lambda m: self.sessions.replied(m), messages.BlockHosts: lambda m: self.sessions.hosts(m),
             messages.ReplyChunk: lambda m: self.sessions.receive_chunk(m),
@@ -132,19 +133,19 @@ class FrontEnd(asyncio.Protocol):
         self.replies = ReplyCache(begin.reply_bytes, self.replica)
         self.reads = ViewLookups(self.link, lambda w: attach(begin.views[w], OFF_LOOP_ROWS), READ_HOLD_MS)
         self.reads.on_forget, self.reads.on_drop = self.replies.forget, self.replies.dropped
+        self._logins = begin.logins
         self.sessions = RemoteSessions(self)
         self.sessions.guard.set_most_errors(begin.max_connect_errors)
         self._soon(self._listen(begin))
 
     async def _listen(self, begin: messages.StartServing) -> None:
-        users = {"": account("")} if begin.password is None else {begin.user: account(begin.password)}
         self._certificates = Certificates.of(begin.tls_cert, begin.tls_key, begin.tls_ca)
         try:
             bound = listening(begin.host, begin.port, "--mysql-host, --mysql-port", shared=True)
         except CannotListen as e:
             self.send(messages.FrontEndReady(failure=str(e)))
             return
-        self._server = await listen(bound, self.sessions, users, None, self._certificates, begin.tls_require,
+        self._server = await listen(bound, self.sessions, self._logins, None, self._certificates, begin.tls_require,
                                     itertools.count(begin.first, begin.step), self.sessions.guard)
         self.send(messages.FrontEndReady(*self._server.address))
         self._soon(self._report())
@@ -162,6 +163,16 @@ class FrontEnd(asyncio.Protocol):
     def _reload(self, message: messages.Reload) -> None:
         if self._certificates is not None:
             self._certificates.reload()
+
+    # ------------------------------------------------------------ accounts
+    def _change_accounts(self, message: messages.ChangeAccounts) -> None:
+        self._logins = message.logins
+        if self._server is not None:
+            self._server.admit(message.logins)
+        self.sessions.changed_accounts()
+
+    def scope_of(self, client: Client) -> str:
+        return scope_of(self._logins, client)
 
     # ------------------------------------------------------------ hits
     def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+from noria.accounts.logins import Logins
 from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.server.answering.hits import TOUCH_EVERY, KnownSelect
@@ -37,10 +38,11 @@ from noria.server.outcomes import (
     Streamed,
     Warning_,
 )
-from noria.sql.text.databases import in_namespace, modes_of
+from noria.sql.text.databases import in_namespace, in_scope, modes_of, scope_in
 from noria.sql.text.shape import shape_of
 
 _NOT_COUNTED = -1
+UNKNOWN_SCOPE = "?"  # nobody's: nothing is known under it
 Lacks = tuple[str, int] | None  # the view and the worker that may lack the session's own writes
 
 
@@ -53,6 +55,9 @@ class Front(Protocol):
 
     def send(self, message: Any) -> None: ...
 
+    def scope_of(self, client: Client) -> str:
+        """The scope of a client's first session."""
+
     def hit(self, known: KnownSelect, values: Sequence[Any], unseen: SessionWrites) -> ResultSet | Lacks:
         """Answer as `hits.hit` does."""
 
@@ -63,6 +68,7 @@ class Handle:
 
     number: int
     known: KnownSelect | None = None
+    scope: str = ""  # of the session when `known` was learnt
 
 
 class RemoteSessions:
@@ -94,6 +100,11 @@ class RemoteSessions:
         self._hold = wait
         for session in self._open.values():
             session.hold(wait)
+
+    def changed_accounts(self) -> None:
+        """Answer nothing here until the controller has said what each session may do."""
+        for session in self._open.values():
+            session.lose_rights()
 
     def replied(self, reply: messages.Reply) -> None:
         session = self._open.get(reply.connection)
@@ -127,7 +138,7 @@ class RemoteSession:
         self._learn: Callable[[KnownSelect], None] | None = None  # receives the statement in `Reply.taught`
         self._ready: Callable[[bytes | None], None] | None = None  # receives the next chunk of a large answer
         self._cleared, self.found_rows = False, _NOT_COUNTED
-        self.namespace = front.replica.namespace(client.database)
+        self._enter(in_scope(front.replica.namespace(client.database), front.scope_of(client)))
         self._hold = False
         self._as_new()
 
@@ -135,6 +146,13 @@ class RemoteSession:
         self.status, self._may_keep = AUTOCOMMIT, True
         self.unseen: SessionWrites = {}
         self.hold(self._hold)
+
+    def _enter(self, namespace: str) -> None:
+        self.namespace, self.scope = namespace, scope_in(namespace)
+
+    def lose_rights(self) -> None:
+        """See `RemoteSessions.changed_accounts`."""
+        self._enter(in_scope(self.namespace, UNKNOWN_SCOPE))
 
     def hold(self, wait: bool) -> None:
         """See `RemoteSessions.hold`."""
@@ -167,7 +185,7 @@ class RemoteSession:
     # ------------------------------------------------------------ statements
     def query(self, text: str, multi: bool,
               form: RowEncoding | None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
-        found = None if modes_of(self.namespace) else shape_of(text)
+        found = None if self.scope == UNKNOWN_SCOPE or modes_of(self.namespace) else shape_of(text)
         key = None if found is None else in_namespace(self.namespace, found[0])
         known = None if key is None else self._front.replica.known(key)
         shape = key if known is None else None
@@ -192,7 +210,7 @@ class RemoteSession:
 
     def execute(self, handle: Handle, values: Sequence[object], form: RowEncoding | None
                 ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
-        known = self._front.replica.valid(handle.known)
+        known = self._front.replica.valid(handle.known) if handle.scope == self.scope != UNKNOWN_SCOPE else None
 
         def there(lacks: Lacks) -> PendingOutcome[Outcome]:
             request = messages.Execute(self._connection, self._rows_here(), handle.number, values, _form(form),
@@ -202,7 +220,7 @@ class RemoteSession:
         return there(None) if known is None else self._here(known, values, there)
 
     def _learnt(self, handle: Handle, taught: KnownSelect) -> None:
-        handle.known = taught
+        handle.known, handle.scope = taught, self.scope
         self._front.replica.learn(taught)
 
     def _here(self, known: KnownSelect, values: Sequence[Any], there: Callable[[Lacks], PendingOutcome[Any]]
@@ -281,13 +299,14 @@ class RemoteSession:
 
     def replied(self, reply: messages.Reply) -> None:
         pending, self._pending_reply = self._pending_reply, None
+        if self.namespace != reply.namespace:
+            self._enter(reply.namespace)
         if reply.taught is not None and self._learn is not None:  # at once: the next message may revoke it
             self._learn(reply.taught)
         if reply.seen is not None:
             self._front.replica.saw(*reply.seen, self.unseen)
         self.status, self._may_keep, self.unseen = reply.status, reply.keepable, dict(reply.unseen)
         self.hold(self._hold)
-        self.namespace = reply.namespace
         if pending is not None and not pending.done():
             pending.set_result(reply)
 
@@ -307,6 +326,13 @@ def _outcome_of(then: Callable[[messages.Reply], Any], done: Future[messages.Rep
     if reply.error is not None:
         raise reply.error
     return then(reply)
+
+
+def scope_of(logins: Logins, client: Client) -> str:
+    """The scope of a client's first session, as the controller computes it."""
+    if not client.account:
+        return ""
+    return next((e.scope for e in logins.known if e.name.plain == client.account), UNKNOWN_SCOPE)
 
 
 def _form(form: RowEncoding | None) -> messages.Form:

@@ -65,9 +65,13 @@ from noria.core.errors import SqlError, no_table, unknown_table
 from noria.core.errors.codes import (
     ACCESS_DENIED,
     BINLOG_PURGED,
+    COLUMNACCESS_DENIED,
+    DBACCESS_DENIED,
     NO_SUCH_TABLE,
     OPTION_PREVENTS_STATEMENT,
     SERVER_SHUTDOWN,
+    SPECIFIC_ACCESS_DENIED,
+    TABLEACCESS_DENIED,
     UNKNOWN_ERROR,
 )
 from noria.core.limits import OFF_LOOP_ROWS
@@ -75,14 +79,15 @@ from noria.core.types import TableDef
 from noria.dataflow.inspect.render import dot
 from noria.plan.view import ViewDef
 from noria.runtime.link.link import WorkerUnavailable
+from noria.server.access.access import Access
 from noria.server.applying import KEYS as APPLY_KEYS
 from noria.server.bulk.load_permit import EXPORT_KEYS, LOAD_KEYS, PROOF_HEADER
 from noria.server.feeding import Feeds
-from noria.server.http import bodies, feeds, wire
+from noria.server.http import bodies, feeds, permissions, wire
 from noria.server.http.bodies import ARROW, JSON
 from noria.server.http.following import FollowApi
 from noria.server.http.metrics import CONTENT_TYPE, render
-from noria.server.http.request_filter import HttpError, RequestFilter, RequestPolicy, one_header, user_of
+from noria.server.http.request_filter import HttpError, RequestFilter, RequestPolicy, one_header
 from noria.server.http.source import SourceApi, SourceServices
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Outcome, ResultSet
@@ -111,8 +116,7 @@ class Transactions(Protocol):
 class Services(Protocol):
     """The operations of the node that HTTP calls."""
 
-    user: str
-    password: str | None
+    access: Access
     feeds: Feeds
     guard: LoginGuard
 
@@ -124,6 +128,9 @@ class Services(Protocol):
 
     @property
     def databases(self) -> Databases: ...
+
+    def place(self, name: str) -> tuple[str, str]:
+        """The database and the name of a table or view that a client names."""
 
     def catalog_table(self, name: str) -> TableDef | None: ...
 
@@ -140,7 +147,7 @@ class Services(Protocol):
 
     async def export(self) -> str: ...
 
-    def apply(self, request: dict[str, Any], address: str) -> AsyncIterator[dict[str, Any]]: ...
+    def apply(self, request: dict[str, Any], user: str, address: str) -> AsyncIterator[dict[str, Any]]: ...
 
     async def set_limit(self, size: str) -> int: ...
 
@@ -187,11 +194,12 @@ def make_app(services: Services, policy: RequestPolicy | None = None) -> Starlet
 
 def _guard(services: Services, gate: RequestFilter, path: str, handler: Handler) -> Handler:
     """Return a handler that checks the request first, and answers errors as JSON."""
-    login = None if services.password is None or path == "/health" else (services.user, services.password)
+    access = services.access
 
     async def guarded(request: Request) -> Response:
         try:
-            await gate.check(request, login)
+            account = await gate.check(request, None if path == "/health" else access.logins(), access.user)
+            permissions.permission(request, access, account).enter(path)
             return await handler(request)
         except HttpError as e:
             return JSONResponse(wire.json_error(e), e.status, e.headers)
@@ -210,7 +218,8 @@ def _guard(services: Services, gate: RequestFilter, path: str, handler: Handler)
 
 
 _STATUS = {BINLOG_PURGED.number: 410, NO_SUCH_TABLE.number: 404, OPTION_PREVENTS_STATEMENT.number: 403,
-           ACCESS_DENIED.number: 403}
+           **dict.fromkeys((e.number for e in (
+               ACCESS_DENIED, DBACCESS_DENIED, TABLEACCESS_DENIED, COLUMNACCESS_DENIED, SPECIFIC_ACCESS_DENIED)), 403)}
 
 
 _TOKENS = {"unknown": 404, "busy": 409, "ended": 410, "many": 429}
@@ -229,7 +238,8 @@ class Api:
         self._s = services
 
     def routes(self) -> list[tuple[str, str, Handler]]:
-        source = SourceApi(lambda: self._s.source(), _lines)
+        source = SourceApi(lambda: self._s.source(), _lines, lambda name: self._s.place(name),
+                           lambda: self._s.databases)
         return [
             *source.routes(), *FollowApi(lambda: self._s.source().follows).routes(),
             ("GET", "/health", self.health), ("GET", "/metrics", self.metrics), ("GET", "/graph", self.graph),
@@ -265,10 +275,12 @@ class Api:
         return JSONResponse(await self._s.ask("waits"))
 
     async def views(self, request: Request) -> Response:
-        return JSONResponse(self._s.view_list())
+        seen, databases = permissions.of(request).sees, self._s.databases
+        return JSONResponse([view for view in self._s.view_list() if seen(view["name"], databases)])
 
     async def view(self, request: Request) -> Response:
         name = bodies.name_of(request)
+        permissions.of(request).see(self._s.place(name))
         view = self._s.catalog_view(name)
         if view is None:
             raise unknown_table(name.replace("`", ""))
@@ -276,6 +288,7 @@ class Api:
 
     async def table(self, request: Request) -> Response:
         name = bodies.name_of(request)
+        permissions.of(request).see(self._s.place(name))
         table = self._s.catalog_table(name)
         if table is None:
             raise no_table(name.replace("`", ""), self._s.catalog_view(name) is not None)
@@ -302,13 +315,17 @@ class Api:
                         media_type="application/json")
 
     async def insert(self, request: Request) -> Response:
+        name, on_duplicate = bodies.name_of(request), request.query_params.get("on_duplicate", "error")
+        if one_header(request, bodies.TRANSACTION_HEADER) is None:  # else the transaction's session checks
+            permissions.of(request).write(self._s.place(name), on_duplicate)
         rows = wire.from_stream(await bodies.read(request, ARROW), "rows")
         caller = self._caller(request)
-        affected = await self._within(request, caller, self._s.transactions.insert(
-            caller, bodies.name_of(request), rows, request.query_params.get("on_duplicate", "error")))
+        affected = await self._within(request, caller, self._s.transactions.insert(caller, name, rows, on_duplicate))
         return JSONResponse({"affected": affected})
 
     async def lookup(self, request: Request) -> Response:
+        if one_header(request, bodies.TRANSACTION_HEADER) is None:  # else the transaction's session checks
+            permissions.of(request).select(self._s.place(bodies.name_of(request)))
         keys = wire.from_stream(await bodies.read(request, ARROW), "keys")
         caller = self._caller(request)
         found = await self._within(request, caller, self._s.transactions.lookup(caller, bodies.name_of(request), keys))
@@ -316,7 +333,9 @@ class Api:
 
     def _caller(self, request: Request) -> Caller:
         """Return who sends a request, and within which transaction."""
-        return Caller(user_of(request) or self._s.user, one_header(request, bodies.TRANSACTION_HEADER))
+        by = permissions.of(request)
+        address = request.client.host if request.client is not None and by.account else "localhost"
+        return Caller(by.user, one_header(request, bodies.TRANSACTION_HEADER), account=by.account, address=address)
 
     async def _within(self, request: Request, caller: Caller, answer: Coroutine[Any, Any, T]) -> T:
         """Return the answer.  If the client of a transaction disconnects first, roll it back."""
@@ -344,6 +363,8 @@ class Api:
 
     async def load(self, request: Request) -> Response:
         raw = await bodies.read(request, JSON)
+        wanted = bodies.in_database(bodies.parse(raw, LOAD_KEYS), "table")
+        permissions.of(request).load(self._s.place(str(wanted.get("table", ""))), str(wanted.get("on_duplicate")))
         permitted = await asyncio.to_thread(self._s.permitted, bodies.parse(raw, LOAD_KEYS), raw,
                                             request.headers.get(PROOF_HEADER))
         return _lines(self._s.load(bodies.in_database(permitted, "table")))
@@ -364,7 +385,8 @@ class Api:
         body = bodies.parse(await bodies.read(request, JSON), APPLY_KEYS)
         if not isinstance(body.get("program"), str):
             raise bodies.wrong('"program" is a text')
-        return _lines(self._s.apply(body, request.client.host if request.client is not None else ""))
+        user = permissions.of(request).user
+        return _lines(self._s.apply(body, user, request.client.host if request.client is not None else ""))
 
     async def verify(self, request: Request) -> Response:
         body = bodies.parse(await bodies.read(request, JSON), {"views": "a list of names"}, empty=True)

@@ -32,7 +32,7 @@ from noria.feeds.layout import Watermark
 from noria.feeds.reader import SIGN, TIME, WATERMARK
 from noria.feeds.watch import WatcherClosed
 from noria.server.feeding import FeedMessage, Feeds, ServedFeed, feed_messages, shown
-from noria.server.http import wire
+from noria.server.http import permissions, wire
 from noria.server.http.bodies import ARROW, name_of
 from noria.server.rows import jsonable
 
@@ -42,9 +42,12 @@ EVENTS = "text/event-stream"
 class FeedServices(Protocol):
     feeds: Feeds
 
+    def place(self, name: str) -> tuple[str, str]: ...
+
 
 def routes(services: FeedServices) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]]]]:
     async def of(request: Request) -> ServedFeed:
+        permissions.of(request).select(services.place(name_of(request)))
         return await services.feeds.named(name_of(request))
 
     async def feed(request: Request) -> Response:

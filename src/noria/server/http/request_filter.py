@@ -11,8 +11,8 @@ Keeps true: only the head of a rejected request is read.  Secrets are compared i
 from __future__ import annotations
 
 import base64
-import hmac
 import ipaddress
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,9 +20,17 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from noria.accounts.logins import Login, Logins
 from noria.core import limits
 from noria.core.errors import SqlError
-from noria.core.errors.codes import ACCESS_DENIED, SECURE_TRANSPORT_REQUIRED, UNKNOWN_ERROR
+from noria.core.errors.codes import (
+    ACCESS_DENIED,
+    ACCOUNT_HAS_BEEN_LOCKED,
+    MUST_CHANGE_PASSWORD_LOGIN,
+    SECURE_TRANSPORT_REQUIRED,
+    UNKNOWN_ERROR,
+)
+from noria.server.access.login_check import LoginCheck
 from noria.server.logins import Attempt, LoginGuard, TooManyLogins
 
 
@@ -66,34 +74,52 @@ class RequestFilter:
 
     def __init__(self, policy: RequestPolicy, guard: LoginGuard):
         self._policy, self._guard = policy, guard
-        self._proven: OrderedDict[tuple[str, int], None] = OrderedDict()  # connections that sent the right password
+        self._passwords = LoginCheck()
+        # connections that sent the right password, with its user
+        self._proven: OrderedDict[tuple[str, int, str], None] = OrderedDict()
 
-    async def check(self, request: Request, login: tuple[str, str] | None) -> None:
-        """Check a request.  login: the required user and password; None for no login.  Raises Refused."""
+    async def check(self, request: Request, logins: Logins | None, user: str = "") -> str:
+        """Check a request, and return its account, user@host; "" for a request that needs none.
+
+        logins: the accounts; None for no login.  user: of a request without credentials.  Raises Refused."""
         check(request, self._policy)
-        if login is not None:
-            await self._log_in(request, login)
+        return "" if logins is None else await self._log_in(request, logins, user)
 
-    async def _log_in(self, request: Request, login: tuple[str, str]) -> None:
+    async def _log_in(self, request: Request, logins: Logins, user: str) -> str:
         """Check the password.  A connection that sent the right one before does not wait for others' wrong ones."""
         credentials = _credentials(request)
-        if credentials is None:
-            raise _unauthorized("a user and a password are needed (HTTP Basic)")
         peer = (request.client.host, request.client.port) if request.client is not None else ("", 0)
-        right = hmac.compare_digest(credentials, ":".join(login).encode())
-        if right and peer in self._proven:
-            return
-        self._proven.pop(peer, None)
-        attempt = self._turn(peer[0], credentials.partition(b":")[0].decode(errors="replace"))
-        if attempt.wait_s:
-            await self._guard.sleep(attempt.wait_s)
-        if not right:
-            attempt.failed("HTTP", credentials.partition(b":")[2] != b"")
-            raise _unauthorized("wrong user or password")
-        attempt.passed()
-        self._proven[peer] = None
+        named, _, clear = (credentials or user.encode()).partition(b":")
+        name, password = named.decode(errors="replace"), clear.decode(errors="replace")
+        login = logins.find(name, peer[0])
+        if login is None and logins.everyone:
+            return ""
+        if credentials is None and (login is None or login.secret):
+            raise _unauthorized("a user and a password are needed (HTTP Basic)")
+        place = (*peer, name)
+        if place not in self._proven or not self._admits(login, password):
+            self._proven.pop(place, None)
+            attempt = self._turn(peer[0], name)
+            if attempt.wait_s:
+                await self._guard.sleep(attempt.wait_s)
+            if login is None or not self._admits(login, password):
+                attempt.failed("HTTP", bool(clear))
+                raise _unauthorized("wrong user or password")
+            attempt.passed()
+        assert login is not None
+        if login.locked:
+            raise HttpError(403, *ACCOUNT_HAS_BEEN_LOCKED, f"Access denied for user '{name}'@'{peer[0]}'. Account is "
+                                                           "locked.")
+        if login.expires_at <= time.time():
+            raise HttpError(403, *MUST_CHANGE_PASSWORD_LOGIN, "Your password has expired. To log in you must change it "
+                                                              "using a client that supports expired passwords.")
+        self._proven[place] = None
         if len(self._proven) > limits.HTTP_CONNECTIONS:
             self._proven.popitem(last=False)
+        return login.name.plain
+
+    def _admits(self, login: Login | None, password: str) -> bool:
+        return login is not None and self._passwords.admits(login, password)
 
     def _turn(self, address: str, user: str) -> Attempt:
         try:

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from noria.server.http import bodies
+from noria.server.http import bodies, permissions
 from noria.server.http.bodies import ARROW, JSON, PARQUET
 from noria.server.http.following import FollowServices
+from noria.sql.text.databases import Databases
 
 _WHAT = {"table": "a name", "view": "a name", "query": "a SELECT"}
 PLAN_KEYS = {**_WHAT, "database": "a name", "pieces": "how many tasks; 0: only the columns",
@@ -61,10 +62,12 @@ class SourceServices(Protocol):
 
 
 class SourceApi:
-    """The handlers of these paths.  lines: encodes steps of progress as an answer."""
+    """The handlers of these paths.  lines: encodes steps of progress as an answer.  place: where a name
+    belongs.  databases: the server's."""
 
-    def __init__(self, source: Callable[[], SourceServices], lines: Lines):
-        self._source_of, self._lines = source, lines
+    def __init__(self, source: Callable[[], SourceServices], lines: Lines, place: permissions.Place,
+                 databases: Callable[[], Databases]):
+        self._source_of, self._lines, self._place, self._databases = source, lines, place, databases
 
     @property
     def _source(self) -> SourceServices:
@@ -80,14 +83,22 @@ class SourceApi:
         body = bodies.parse(await bodies.read(request, JSON), PLAN_KEYS)
         if type(body.get("pieces", 0)) is not int or not 0 <= body.get("pieces", 0) <= 10_000:
             raise bodies.wrong('"pieces" is a number up to 10,000')
-        return JSONResponse(await self._source.plan(_one_thing(body)))
+        return JSONResponse(await self._source.plan(self._permitted(request, body)))
+
+    def _permitted(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
+        """Return what a request reads, if its account may read it."""
+        wanted = _one_thing(body)
+        permissions.of(request).read(wanted, self._place, self._databases())
+        return wanted
 
     async def rows(self, request: Request) -> Response:
-        frames = self._source.rows(_one_thing(bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)))
+        body = bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)
+        frames = self._source.rows(self._permitted(request, body))
         return await begun(frames, ARROW)
 
     async def held(self, request: Request) -> Response:
-        lines = self._source.held(_one_thing(bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)))
+        body = bodies.parse(await bodies.read(request, JSON), ROWS_KEYS)
+        lines = self._source.held(self._permitted(request, body))
         return await begun((json.dumps(line).encode() + b"\n" async for line in lines), "application/x-ndjson")
 
     async def part(self, request: Request) -> Response:
@@ -101,6 +112,9 @@ class SourceApi:
             raise bodies.wrong('"table" is a name and "parts" a list')
         if type(batch) is not int or batch < 0 or (most is not None and (type(most) is not int or most < 0)):
             raise bodies.wrong('"batch" and "max_rejects" are numbers from 0')
+        by, named, on = permissions.of(request), bodies.in_database(dict(body), "table"), str(body.get("on", "error"))
+        for what in (on, "delete") if body.get("overwrite") else (on,):
+            by.write(self._place(str(named["table"])), what)
         return self._lines(self._source.commit(request.path_params["name"], bodies.in_database(body, "table")))
 
     async def drop(self, request: Request) -> Response:

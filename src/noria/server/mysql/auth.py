@@ -12,23 +12,24 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from math import inf
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from noria.accounts import passwords
+from noria.accounts.logins import Login, Logins
 from noria.server.mysql import codec
 from noria.server.mysql.codec import HandshakeResponse
 
-NATIVE = "mysql_native_password"
-SHA2 = "caching_sha2_password"
+NATIVE, SHA2 = passwords.NATIVE, passwords.SHA2
 ANONYMOUS = ""  # the account of this name admits users without an account of their own
 NONCE_BYTES = 20
-_SALT_BYTES = 16
-_SALTED_ROUNDS = 20_000  # about 5 ms: slows down guessing, but no client that connects
 _RSA_BITS = 2048
 _FAST_AUTH_SUCCESS, _FULL_AUTHENTICATION = b"\x03", b"\x04"
 _PUBLIC_KEY_REQUEST = b"\x02"
@@ -38,14 +39,19 @@ _PUBLIC_KEY_REQUEST = b"\x02"
 class Account:
     """The stored digests of a password.
 
-    native: SHA1(SHA1(password)); sha2: SHA256(SHA256(password)).  A strong account has (salt, PBKDF2) in `salted`
+    native: SHA1(SHA1(password)); sha2: SHA256(SHA256(password)).  A strong account has MySQL's salted form in `salted`
     instead of both, and only serves caching_sha2_password.  The server learns its `sha2` at the first full exchange
     and keeps it in memory.  Without any of the three, no password is required.
+
+    name: user@host of a stored account; "" for one that is not stored.
     """
 
     native: bytes | None = None
     sha2: bytes | None = None
-    salted: tuple[bytes, bytes] | None = None
+    salted: str | None = None
+    name: str = ""
+    locked: bool = False
+    expires_at: float = inf  # seconds since 1970
 
     @property
     def open(self) -> bool:
@@ -54,9 +60,13 @@ class Account:
     def admits(self, password: bytes) -> bool:
         """True if this is the clear password."""
         if self.salted is not None:
-            salt, digest = self.salted
-            return hmac.compare_digest(_pbkdf2(password, salt), digest)
-        return self.sha2 is not None and hmac.compare_digest(_twice("sha256", password), self.sha2)
+            return passwords.proves(self.salted, password)
+        return self.sha2 is not None and hmac.compare_digest(passwords.twice("sha256", password), self.sha2)
+
+    @property
+    def plugin(self) -> str:
+        """The only plugin that it serves; "" for both."""
+        return SHA2 if self.salted is not None else NATIVE if self.native is not None and self.sha2 is None else ""
 
 
 def account(password: str, strong: bool = False) -> Account:
@@ -65,9 +75,18 @@ def account(password: str, strong: bool = False) -> Account:
         return Account()
     clear = password.encode()
     if strong:
-        salt = secrets.token_bytes(_SALT_BYTES)
-        return Account(salted=(salt, _pbkdf2(clear, salt)))
-    return Account(native=_twice("sha1", clear), sha2=_twice("sha256", clear))
+        salt = passwords.salt_of(secrets.token_bytes(passwords.SALT_BYTES))
+        return Account(salted=passwords.stored(SHA2, password, salt))
+    return Account(native=passwords.twice("sha1", clear), sha2=passwords.twice("sha256", clear))
+
+
+@lru_cache(1024)
+def of_login(login: Login) -> Account:
+    """Return the digests of a stored account."""
+    native = passwords.native_digest(login.secret) if login.secret.startswith("*") else None
+    return Account(native, bytes.fromhex(login.fast) if login.fast else None,
+                   login.secret if login.secret and native is None else None, login.name.plain, login.locked,
+                   login.expires_at)
 
 
 def nonce() -> bytes:
@@ -102,21 +121,31 @@ class ServerKey:
 class Directory:
     """The accounts, and the SHA256 digests learnt in full exchanges, which make later exchanges fast."""
 
-    def __init__(self, accounts: Mapping[str, Account], key: ServerKey) -> None:
+    def __init__(self, accounts: Mapping[str, Account] | Logins, key: ServerKey) -> None:
         self.accounts, self.key = accounts, key
-        self._learnt: dict[str, tuple[Account, bytes]] = {}
+        self.clock: Callable[[], float] = time.time
+        self._learnt: dict[str, tuple[str | None, bytes]] = {}
 
-    def find(self, user: str) -> Account | None:
+    def find(self, user: str, address: str = "") -> Account | None:
+        if isinstance(self.accounts, Logins):
+            login = self.accounts.find(user, address)
+            return of_login(login) if login is not None else Account() if self.accounts.everyone else None
         return self.accounts.get(user) or self.accounts.get(ANONYMOUS)
+
+    def plugin_for(self, found: Account | None) -> str:
+        """The plugin that a client must use; "" for its own choice.  Unknown users look like new accounts."""
+        if found is None:
+            return SHA2 if isinstance(self.accounts, Logins) else ""
+        return found.plugin
 
     def fast_digest(self, user: str, found: Account) -> bytes | None:
         if found.sha2 is not None:
             return found.sha2
-        of, digest = self._learnt.get(user, (None, None))
-        return digest if of == found else None  # a changed password starts afresh
+        of, digest = self._learnt.get(found.name or user, (None, None))
+        return digest if of == found.salted else None  # a changed password starts afresh
 
     def learn(self, user: str, found: Account, password: bytes) -> None:
-        self._learnt[user] = found, _twice("sha256", password)
+        self._learnt[found.name or user] = found.salted, passwords.twice("sha256", password)
 
 
 @dataclass
@@ -134,15 +163,17 @@ class AuthExchange:
     secret: bool = False  # over TLS
     used_password: bool = False
     granted: bool | None = None
+    address: str = ""
+    account: Account = field(default_factory=Account)  # whose password was proved
     _full: bool = field(default=False)
 
     @classmethod
-    def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse, secret: bool = False
-              ) -> tuple[AuthExchange, list[bytes]]:
+    def begin(cls, directory: Directory, nonce: bytes, response: HandshakeResponse, secret: bool = False,
+              address: str = "") -> tuple[AuthExchange, list[bytes]]:
         """Return the exchange, and the payloads that answer the client's first packet."""
-        exchange = cls(directory, nonce, response.user, response.plugin or NATIVE, secret)
-        found = directory.find(response.user)
-        wanted = SHA2 if found is not None and found.salted is not None else exchange.plugin
+        exchange = cls(directory, nonce, response.user, response.plugin or NATIVE, secret,
+                       address=address)
+        wanted = directory.plugin_for(directory.find(response.user, address)) or exchange.plugin
         if wanted not in (NATIVE, SHA2):
             wanted = NATIVE
         unasked = wanted != NATIVE and not response.token  # some clients wait for a nonce under this name first
@@ -153,11 +184,12 @@ class AuthExchange:
 
     def step(self, data: bytes) -> list[bytes]:
         """Return the payloads that answer the client's bytes.  The caller adds OK or an error, as `granted` decides."""
-        found = self.directory.find(self.user)
+        found = self.directory.find(self.user, self.address)
         if self._full:
             return self._full_step(found, data)
         token = b"" if data == b"\0" else data
         self.used_password = bool(token)
+        self.account = found or self.account
         if found is None or found.open or not token:
             self.granted = found is not None and found.open and not token
             return []
@@ -178,6 +210,7 @@ class AuthExchange:
         password = (data if self.secret else self._uncovered(data)).removesuffix(b"\0")
         self.granted = found is not None and bool(password) and found.admits(password)
         if self.granted and found is not None:
+            self.account = found
             self.directory.learn(self.user, found, password)
         return []
 
@@ -193,14 +226,6 @@ def _proves(algorithm: str, token: bytes, mask: bytes, digest: bytes) -> bool:
     if len(token) != len(cover):
         return False
     return hmac.compare_digest(hashlib.new(algorithm, _xor(token, cover)).digest(), digest)
-
-
-def _twice(algorithm: str, password: bytes) -> bytes:
-    return hashlib.new(algorithm, hashlib.new(algorithm, password).digest()).digest()
-
-
-def _pbkdf2(password: bytes, salt: bytes) -> bytes:
-    return hashlib.pbkdf2_hmac("sha256", password, salt, _SALTED_ROUNDS)
 
 
 def _xor(a: bytes, b: bytes) -> bytes:

@@ -53,6 +53,7 @@ class Capability(IntFlag):
     PLUGIN_AUTH = 1 << 19
     CONNECT_ATTRS = 1 << 20
     PLUGIN_AUTH_LENENC = 1 << 21
+    EXPIRED_PASSWORDS = 1 << 22
     DEPRECATE_EOF = 1 << 24
 
 

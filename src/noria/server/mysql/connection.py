@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from noria.accounts.logins import Logins
 from noria.core import limits
 from noria.core.errors import SqlError, internal_error
 from noria.core.errors.codes import CON_COUNT_ERROR
@@ -57,7 +58,7 @@ class MysqlLimits:
 class MysqlServer:
     """A listening server and its connections.  certificates: None without TLS."""
 
-    def __init__(self, backend: Backend, users: Mapping[str, Account], bounds: MysqlLimits,
+    def __init__(self, backend: Backend, users: Mapping[str, Account] | Logins, bounds: MysqlLimits,
                  certificates: Certificates | None = None, tls_required: bool = False,
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> None:
         self.backend, self.bounds, self.certificates = backend, bounds, certificates
@@ -72,6 +73,10 @@ class MysqlServer:
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def admit(self, users: Mapping[str, Account] | Logins) -> None:
+        """Let other accounts log in from now on."""
+        self.directory.accounts = users
 
     async def start(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -127,18 +132,19 @@ class MysqlServer:
             self._empty.set()
 
 
-async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account],
+async def listen(bound: socket.socket, backend: Backend, users: Mapping[str, Account] | Logins,
                  bounds: MysqlLimits | None = None,
                  certificates: Certificates | None = None, tls_required: bool = False,
                  ids: Iterator[int] | None = None, guard: LoginGuard | None = None) -> MysqlServer:
     """Serve the backend to MySQL clients of a listening socket.
 
-    users: name -> `auth.account(password)`.  The name "" admits users without an account of their own.
+    users: the accounts; or name -> `auth.account(password)`, where "" admits users without an account of their own.
 
     ids: the numbers of connections, by default from 1.  guard: may be shared by several servers.
     """
     server = MysqlServer(backend, users, bounds or MysqlLimits(), certificates, tls_required, ids, guard)
-    if any(a.salted is not None for a in users.values()):
+    if (any(e.plugin == auth.SHA2 for e in users.known) if isinstance(users, Logins) else
+            any(a.salted is not None for a in users.values())):
         await asyncio.get_running_loop().run_in_executor(None, server.key.prepare)
     await server.start(bound)
     return server

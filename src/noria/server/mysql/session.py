@@ -175,7 +175,7 @@ class Conversation:
 
         def begun() -> list[bytes]:
             self._exchange, payloads = auth.AuthExchange.begin(self._directory, self._nonce, response,
-                                                               self.tls_state is TlsState.TLS)
+                                                               self.tls_state is TlsState.TLS, self.address)
             return payloads
 
         return self._in_turn(begun)
@@ -201,14 +201,28 @@ class Conversation:
         attempt.passed()
         if exchange.granted is None:
             return sent
-        self._session = self._backend.connect(Client(
-            response.user, response.database, self.connection_id, self.address,
-            Capability.FOUND_ROWS in self._capabilities, True, response.attributes))
+        try:
+            self._check_account(exchange.account)
+            self._session = self._backend.connect(Client(
+                response.user, response.database, self.connection_id, self.address,
+                Capability.FOUND_ROWS in self._capabilities, True, response.attributes, exchange.account.name))
+        except SqlError as failure:
+            return sent + self.refuse(failure)  # what was sent has the numbers before the error's
         self.user, self._exchange, self._response = response.user, None, None
         self._form, self._binary_form = (RowEncoding(b, self._deprecate_eof) for b in (False, True))
         self._multi = Capability.MULTI_STATEMENTS in self._capabilities
         self.state, self.judged = ConversationState.READY, True
         return sent + self._ok()
+
+    def _check_account(self, account: auth.Account) -> None:
+        """Refuse a locked account, and an expired password if the client does not know that it can change it."""
+        assert self._response is not None
+        if account.locked:
+            raise SqlError(*codes.ACCOUNT_HAS_BEEN_LOCKED, f"Access denied for user '{self._response.user}'@"
+                                                     f"'{self.address}'. Account is locked.")
+        if account.expires_at <= self._directory.clock() and Capability.EXPIRED_PASSWORDS not in self._capabilities:
+            raise SqlError(*codes.MUST_CHANGE_PASSWORD_LOGIN, "Your password has expired. To log in you must change it "
+                                                        "using a client that supports expired passwords.")
 
     # --- Commands --------------------------------------------------------------------------------------------
 
@@ -345,9 +359,10 @@ class Conversation:
                 raise failure
             answer = session.execute(handle, parameters.decode(encoded, count, long_data), self._binary_form)
             return self._when(answer, None, binary=True)
-        key = None
+        key: Hashable = None
         if statement.prepared.number is not None:
             key = statement.prepared.number, encoded, session.status << 1 | self._deprecate_eof
+            key = (session.scope, key) if session.scope else key
             kept = self._kept(session, key)
             if kept is not None:
                 return kept

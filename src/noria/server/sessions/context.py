@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from noria.core.errors import SqlError
 from noria.dataflow.messages.packets import SessionWrites
+from noria.server.access.permits import Permits
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, Warning_
@@ -51,6 +52,7 @@ class SessionContext(Protocol):
     prepared_texts: dict[str, str]
     temporary: TemporaryTables
     mode: SqlMode
+    permits: Permits
 
     @property
     def namespace(self) -> str:

@@ -14,17 +14,19 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from noria.accounts.checks import Need, writes
 from noria.core.errors import SqlError, unknown_table
 from noria.core.errors.codes import (
     CLIENT_INTERACTION_TIMEOUT,
     CON_COUNT_ERROR,
+    DBACCESS_DENIED,
     LOCK_DEADLOCK,
     QUERY_INTERRUPTED,
     TOO_MANY_USER_CONNECTIONS,
@@ -52,11 +54,15 @@ from noria.sql import commands as sql
 @dataclass(frozen=True)
 class Caller:
     """Who sends a request.  token: of the transaction to which the request belongs; None for none.  database: of names
-    without one; "" for the transaction's, or else the server's default one."""
+    without one; "" for the transaction's, or else the server's default one.
+
+    account: as in `Client`."""
 
     user: str = "root"
     token: str | None = None
     database: str = ""
+    account: str = ""
+    address: str = "localhost"
 
 
 class TokenRefused(SqlError):
@@ -112,7 +118,7 @@ class HeldTransactions:
     async def _run_first(self, caller: Caller, text: str, parameters: Sequence[Any], found_rows: bool
                          ) -> tuple[list[Outcome], str | None]:
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", found_rows))
+        session = self._open(caller, database, found_rows)
         token = None
         try:
             outcomes = await complete(session, text, parameters)
@@ -126,15 +132,27 @@ class HeldTransactions:
             if token is None:
                 session.close()
 
+    def _open(self, caller: Caller, database: str, found_rows: bool) -> Session:
+        """Open a session in a database: the caller's, or else the default one, if he may see that."""
+        client = Client(caller.user, database, self._processes.number(), caller.address, found_rows,
+                        account=caller.account)
+        try:
+            return self._connect(client)
+        except SqlError as e:
+            if caller.database or e.code != DBACCESS_DENIED.number:
+                raise
+            return self._connect(replace(client, database=""))
+
     async def insert(self, caller: Caller, table: str, rows: pa.Table, on_duplicate: str) -> int:
         """Insert rows of an Arrow table (`Executor.insert`)."""
         if caller.token is not None:
             with self._turn(caller) as session:
+                session.permits.require(*writes(self._place(session, table), on_duplicate))
                 return await self._inserted(session, self._full(session, table), rows, on_duplicate)
         if not self._executor.program.foreign_keys.has_any:
             return await self._executor.insert(table, rows, on_duplicate)
         database = caller.database or self._executor.program.catalog.default_database
-        session = self._connect(Client(caller.user, database, self._processes.number(), "localhost", False))
+        session = self._open(caller, database, False)
         try:
             affected = await self._inserted(session, table, rows, on_duplicate)
             await session.wait_for_own_writes()
@@ -155,6 +173,7 @@ class HeldTransactions:
         if caller.token is None:
             return await self._executor.lookup(view, keys)
         with self._turn(caller) as session:
+            session.permits.require(Need(("SELECT",), self._place(session, view)))
             return await self._looked_up(session, self._full(session, view), keys)
 
     async def _looked_up(self, session: Session, name: str, keys: pa.Table) -> pa.Table:
@@ -187,6 +206,10 @@ class HeldTransactions:
         """The name of a table or view with its database; the session's, if it has none."""
         catalog = self._executor.program.catalog
         return catalog.databases.full(catalog.databases.resolved(name, session.database or catalog.default_database))
+
+    def _place(self, session: Session, name: str) -> tuple[str, str]:
+        catalog = self._executor.program.catalog
+        return catalog.databases.split(catalog.databases.resolved(name, session.database or catalog.default_database))
 
     def leave(self, caller: Caller) -> None:
         """Roll back the transaction of a client that is gone, also within a request: it knows no outcome."""

@@ -1,4 +1,4 @@
-"""Statements that concern only their session: SET, USE, SHOW, PREPARE and EXECUTE, and those without effect.
+"""Statements that concern only their session: SET, USE, PREPARE and EXECUTE, and those without effect.
 
 Keeps true: a statement of PREPARE belongs to its session and is planned at each EXECUTE, with the values of variables.
 """
@@ -6,9 +6,11 @@ Keeps true: a statement of PREPARE belongs to its session and is planned at each
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
+from noria.accounts import policy
 from noria.core.errors import SqlError, not_supported, unknown_table
 from noria.core.errors.codes import (
     MAX_PREPARED_STMT_COUNT_REACHED,
@@ -28,7 +30,6 @@ from noria.server.answering import time_zone
 from noria.server.outcomes import Ok, Outcome, ResultSet, Warning_
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.inspect import inspection
-from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.running import Processes
 from noria.server.sessions.variables import changes, most_errors
 from noria.sql import commands as sql
@@ -47,7 +48,13 @@ async def run(session: SessionContext, command: sql.Command) -> Outcome:
         return await _select_into(session, command)
     warnings: Sequence[Warning_] = ()
     if isinstance(command, sql.SetVariable):
-        warnings = [warning for a in command.assignments for warning in _assigned(session, a)]
+        found: list[Warning_] = []
+        for a in command.assignments:
+            if a.scope == "global" and a.name in policy.DEFAULTS:
+                await session.permits.set_policy(a.name, a.value)
+            else:
+                found += _assigned(session, a)
+        warnings = found
     elif isinstance(command, sql.Use):
         session.use(command.database)
     elif isinstance(command, sql.FlushHosts):
@@ -67,6 +74,34 @@ async def run(session: SessionContext, command: sql.Command) -> Outcome:
     else:
         raise TypeError(f"no effect is known of {type(command).__name__}")
     return Ok(warnings=warnings)
+
+
+async def transact(session: SessionContext, command: sql.Transaction, processes: Processes) -> None:
+    """BEGIN, COMMIT, ROLLBACK and savepoints."""
+    if command.what == "begin" or command.chain:
+        session.executor.locks.unlock(session.connection_id)
+    try:
+        await session.transaction.run(command)
+    finally:
+        session.collect_own_writes()
+    if session.temporary:
+        session.temporary.follow(command.what, command.name)
+    if command.release:
+        processes.hang_up(session.connection_id)
+
+
+async def lock(session: SessionContext, command: sql.LockTables) -> Ok:
+    """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
+    locks, number = session.executor.locks, session.connection_id
+    if command.tables or locks.holds(number):
+        await session.commit()
+    locks.unlock(number)
+    command = replace(command, tables=tuple(t for t in command.tables if session.temporary.find(t[0]) is None))
+    for name, _ in command.tables:
+        check_known(session, name)
+    if command.tables:
+        await session.locked.lock(command, float(session.variables["lock_wait_timeout"]))
+    return Ok()
 
 
 def check_known(session: SessionContext, name: str) -> None:
@@ -185,19 +220,6 @@ def _prepare(session: SessionContext, command: sql.PrepareText) -> None:
     texts[name] = text
 
 
-async def answer_show(session: SessionContext, command: sql.Show, processes: Processes, explainer: Explainer
-                      ) -> ResultSet:
-    """Answer SHOW."""
-    program = session.executor.program
-    if command.what == "processlist":
-        return inspection.processlist(processes.rows(command.full))
-    if command.what == "create table" and (table := program.table(command.target)) is not None:
-        return inspection.create_table(table, await program.next_number(table), program.catalog)
-    if command.what.startswith("noria "):
-        return await explainer.show(command)
-    return inspection.show(command, program.catalog, session)
-
-
 async def _execute(session: SessionContext, command: sql.ExecutePrepared) -> Outcome:
     text = session.prepared_texts.get(command.name.lower())
     if text is None:
@@ -216,4 +238,4 @@ def _unknown(name: str, what: str) -> SqlError:
     return SqlError(*UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({name}) given to {what}")
 
 
-__all__ = ["answer_show", "check_known", "run"]
+__all__ = ["check_known", "lock", "run", "transact"]

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from noria.core.errors import SqlError, interrupted, statement_timeout
-from noria.core.errors.codes import NO_SUCH_THREAD
+from noria.core.errors.codes import KILL_DENIED, NO_SUCH_THREAD
 from noria.core.limits import LONGEST_EXECUTION_MS, SHOWN_STATEMENT_CHARACTERS
+from noria.server.access.permits import Permits
 from noria.server.answering.first_state_progress import awaited
 from noria.server.outcomes import Stopped
+from noria.sql.statements.people.words import hidden
 
 T = TypeVar("T")
 _HINT = re.compile(r"\A[\s(]*SELECT\s*/\*\+(.*?)\*/", re.IGNORECASE | re.DOTALL)
@@ -194,6 +196,7 @@ class ProcessEntry(Protocol):
     address: str
     database: str
     running: RunningStatement
+    permits: Permits
 
 
 class Processes:
@@ -217,12 +220,14 @@ class Processes:
         if self._sessions.get(session.connection_id) is session:
             del self._sessions[session.connection_id]
 
-    def kill(self, number: int, connection: bool) -> None:
+    def kill(self, number: int, connection: bool, by: ProcessEntry) -> None:
         """Stop the session's statement; connection: close its connection, too.  Raises SqlError 1094 for an unknown
-        number."""
+        number, 1095 for another user's session."""
         session = self._sessions.get(number)
-        if session is None:
-            raise SqlError(*NO_SUCH_THREAD, f"Unknown thread id: {number}")
+        if session is None or not (by.permits.may_kill or by.permits.shares(session.permits)):
+            unknown = session is None or not by.permits.sees_processes
+            raise SqlError(*NO_SUCH_THREAD, f"Unknown thread id: {number}") if unknown else SqlError(
+                *KILL_DENIED, f"You are not owner of thread {number}")
         session.running.stop(interrupted())
         if connection and not self.end_held(number):
             self.hang_up(number)
@@ -244,12 +249,16 @@ class Processes:
         session = self._sessions.get(number) if isinstance(number, int) else None
         return session is not None and session.running.command == "Query"
 
-    def rows(self, full: bool) -> list[tuple[Any, ...]]:
-        """Return Id, User, Host, db, Command, Time (s), State, Info of each session.  full: do not cut statements."""
+    def rows(self, full: bool, to: ProcessEntry) -> list[tuple[Any, ...]]:
+        """Return Id, User, Host, db, Command, Time (s), State, Info of each session that `to` may see.  full: do not
+        cut statements."""
         now = time.monotonic()
         return [(number, s.user, s.address, s.database or None, s.running.command, int(now - s.running.since),
-                 s.running.state, _shown(s.running.text, full)) for number, s in sorted(self._sessions.items())]
+                 s.running.state, _shown(s.running.text, full)) for number, s in sorted(self._sessions.items())
+                if to.permits.sees_processes or to.permits.shares(s.permits)]
 
 
 def _shown(text: str, full: bool) -> str | None:
+    """A statement as others see it: without passwords."""
+    text = hidden(text)
     return (text if full else text[:SHOWN_STATEMENT_CHARACTERS]) or None

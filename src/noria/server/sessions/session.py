@@ -28,10 +28,12 @@ from noria.core.types import Field
 from noria.dataflow.messages.packets import SessionWrites
 from noria.runtime.link.link import WorkerUnavailable
 from noria.runtime.transactions.read_your_writes import merged_writes
+from noria.server.access.access import Access
+from noria.server.access.permits import Permits
 from noria.server.answering.executor import Executor
 from noria.server.answering.first_answer import Unbegun
 from noria.server.answering.hits import MissedKey
-from noria.server.answering.statements import CachedStatement
+from noria.server.answering.statements import CachedStatement, Check
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import (
     AUTOCOMMIT,
@@ -54,9 +56,10 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import definitions, missed_reads, own_statements, session_reads, writes
-from noria.server.sessions.given import recursion, temporary_statements
+from noria.server.sessions.given import account_statements, recursion, temporary_statements
+from noria.server.sessions.given.account_statements import ACCOUNT_STATEMENTS
 from noria.server.sessions.given.temporary import TemporaryTables
-from noria.server.sessions.inspect import information, inspection
+from noria.server.sessions.inspect import information, inspection, showing
 from noria.server.sessions.inspect.explain import Explainer
 from noria.server.sessions.locked_tables import LockedTables
 from noria.server.sessions.modes.sql_mode import SqlMode, mode_of
@@ -67,7 +70,7 @@ from noria.server.sessions.user_locks import UserLocks
 from noria.server.sessions.variables import VARIABLES
 from noria.sql import commands as sql
 from noria.sql.sql_modes import in_default_dialect
-from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_dialect, in_zone, namespace_of
+from noria.sql.text.databases import NOWHERE, Names, any_of_group, in_dialect, in_scope, in_zone, namespace_of
 from noria.sql.text.shape import split
 
 A = TypeVar("A")
@@ -82,10 +85,11 @@ class Session:
     server's default database."""
 
     def __init__(self, executor: Executor, processes: Processes, explainer: Explainer, client: Client,
-                 guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks):
+                 guard: LoginGuard, transactions: TransactionService, user_locks: UserLocks, access: Access):
         self.guard, self.transactions, self._user_locks = guard, transactions, user_locks
         self.executor, self._processes, self._explainer, self.client = executor, processes, explainer, client
         self.user, self.address, self.connection_id = client.user, client.address, client.connection_id
+        self.permits = Permits(access, client, executor.program.catalog)
         self._enter(client.database)
         self.running = RunningStatement(executor.give_up, executor.locks.wake)
         self._set_state = self.running.set_state
@@ -104,6 +108,7 @@ class Session:
 
     def _begin_anew(self) -> None:
         self.variables: dict[str, Any] = dict(VARIABLES)
+        self.permits.use_default_roles()
         self.user_variables: dict[str, Any] = {}
         self.prepared_texts: dict[str, str] = {}  # of PREPARE, by name
         self.warnings: Sequence[Warning_] = ()
@@ -123,9 +128,13 @@ class Session:
             IN_TRANSACTION if self.in_transaction else 0) | (0 if self.mode.escapes else NO_ESCAPES)
 
     @property
+    def scope(self) -> str:
+        return self.permits.scope
+
+    @property
     def server_variables(self) -> Mapping[str, Any]:
         """The variables that all sessions share."""
-        return self.guard.variables()
+        return {**self.guard.variables(), **self.permits.variables()}
 
     @property
     def keepable(self) -> bool:
@@ -167,7 +176,7 @@ class Session:
 
     def kill(self, number: int) -> None:
         """End another session's statement and its connection."""
-        self._processes.kill(number, True)
+        self._processes.kill(number, True, self)
 
     def use(self, database: str) -> None:
         self._enter(database)
@@ -175,6 +184,8 @@ class Session:
     def _enter(self, database: str) -> None:
         """Read names in this database; "": in the server's default one.  Raises error 1049."""
         catalog = self.executor.program.catalog
+        if database and self.permits.scope:
+            self.permits.check_database(database)
         self.database = catalog.databases.named(database).name if database else ""
         self._database_namespace = namespace_of(database or catalog.default_database)
 
@@ -187,7 +198,8 @@ class Session:
         own = self._database_namespace
         own = own if "ONLY_FULL_GROUP_BY" in self.variables["sql_mode"] else any_of_group(own)
         own = in_dialect(own, self.mode.dialect) if self.mode.dialect else own
-        return in_zone(own, self.variables["time_zone"]) if self.offset else own
+        own = in_zone(own, self.variables["time_zone"]) if self.offset else own
+        return own + self.permits.suffix if self.permits.scope else own
 
     async def wait_for_own_writes(self) -> None:
         """Wait until all workers have this session's writes."""
@@ -200,7 +212,8 @@ class Session:
     def list_fields(self, table: str, pattern: str) -> Sequence[Field]:
         catalog = self.executor.program.catalog
         name = Names.of(self.namespace, catalog.databases).internal("", table)
-        return inspection.list_fields(name, pattern, catalog)
+        self.permits.check_sees(name)
+        return inspection.list_fields(name, pattern, self.permits.seen(catalog))
 
     # ------------------------------------------------------------ from a statement to its outcome
     def query(self, text: str, multi: bool,
@@ -231,8 +244,9 @@ class Session:
     def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None = None
                 ) -> Outcome | Awaitable[Outcome] | PendingOutcome[Outcome]:
         compiled: CachedStatement = handle
-        if compiled.version != self.executor.program.version or self.temporary.mentioned(compiled.text):
-            compiled = self._compiled(compiled.text, compiled.namespace)
+        known = compiled.version == self.executor.program.version and compiled.scope == self.permits.scope
+        if not known or self.temporary.mentioned(compiled.text):
+            compiled = self._current(compiled)
         return self._begun(compiled, values, compiled.text)
 
     async def run_made(self, make: Callable[[], sql.Command], text: str) -> Outcome:
@@ -271,7 +285,7 @@ class Session:
                     answer.close()
                 first = session_reads.within(self, compiled, values)
             elif plain:
-                if (found := self._as_of(compiled, values)) is not None:
+                if (found := session_reads.as_of(self, compiled, values)) is not None:
                     return found
                 first = session_reads.within(self, compiled, values)
             else:
@@ -301,24 +315,26 @@ class Session:
         first, again = session_reads.in_time(self, answer, compiled.view), partial(self._again, compiled, values)
         return self._stoppable(self._followed(first, again), text)
 
-    def _as_of(self, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
-        """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
-        tick = self.transaction.tick_of(compiled)
-        found = None if tick is None else self.transactions.select_as_of(compiled, values, tick)
-        if found is not None:
-            self.warnings = ()
-            self.found_rows = len(found.rows)
-            self.transaction.note_answer(compiled)
-        return found
-
     async def _again(self, compiled: CachedStatement, values: Sequence[Any]) -> Outcome:
-        return await self.run_command(self._compiled(compiled.text, compiled.namespace).bind(values))
+        return await self.run_command(self._current(compiled).bind(values))
 
     def _compiled(self, text: str, namespace: str) -> CachedStatement:
         """Prepare a text, with the session's own tables if it names one."""
+        check = self._check
         if self.temporary.mentioned(text):
+            if check is not None:
+                check(text)
             return temporary_statements.planned(self, text)
-        return self.executor.statements.prepare(text, namespace)
+        return self.executor.statements.prepare(text, namespace, check)
+
+    @property
+    def _check(self) -> Check:
+        """Raises an SqlError if the session may not run a text; None if it may run all."""
+        own = self.temporary
+        return partial(self.permits.check, namespace=self.namespace, own=own) if self.permits.scope else None
+
+    def _current(self, compiled: CachedStatement) -> CachedStatement:
+        return self._compiled(compiled.text, in_scope(compiled.namespace, self.permits.scope))
 
     def planned(self, text: str) -> sql.PlannedStatement:
         return self._compiled(text, self.namespace).prepared
@@ -351,12 +367,15 @@ class Session:
     async def _parsed(self, text: str) -> Outcome:
         self.text = text
         self.running.use_nothing()
+        check = self._check
         if self.temporary.mentioned(text):
+            if check is not None:
+                check(text)
             return await self.run_command(temporary_statements.parsed(self, text))
         statements = self.executor.statements
         long = len(text) > OFF_LOOP_CHARACTERS
-        return await self.run_command(await statements.parse_beside(text, self.namespace) if long else
-                               statements.parse(text, self.namespace))
+        return await self.run_command(await statements.parse_beside(text, self.namespace, check) if long else
+                               statements.parse(text, self.namespace, check))
 
     async def _followed(self, first: Awaitable[Outcome], again: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Return the outcome.  If the view was dropped or redefined meanwhile, plan the statement again (`again`).
@@ -425,21 +444,23 @@ class Session:
             await self._outcome(session_reads.now(self, command.command))
             return Ok()
         if isinstance(command, sql.Information):
-            return await session_reads.limited(self,
-                                               information.answer(command, self.executor.program.catalog, self.user))
+            return await session_reads.limited(self, information.answer(
+                command, self.permits.seen(self.executor.program.catalog), self.permits))
         if isinstance(command, sql.Kill):
-            self._processes.kill(command.number, command.connection)
+            self._processes.kill(command.number, command.connection, self)
             return Ok()
+        if isinstance(command, ACCOUNT_STATEMENTS):
+            return await account_statements.run(self, command)
         if isinstance(command, sql.Show):
-            return await own_statements.answer_show(self, command, self._processes, self._explainer)
+            return await showing.show(self, command, self._processes, self._explainer)
         if isinstance(command, sql.Explain):
             command = replace(command, command=session_reads.now(self, command.command))
             return await session_reads.limited(self, self._explainer.explain(command, self._set_state))
         if isinstance(command, sql.Transaction):
-            await self._transact(command)
+            await own_statements.transact(self, command, self._processes)
             return Ok()
         if isinstance(command, sql.LockTables):
-            return await self._lock(command)
+            return await own_statements.lock(self, command)
         before = self.variables["autocommit"]
         outcome = await own_statements.run(self, command)
         if self.variables["autocommit"] and not before:  # also within BEGIN
@@ -456,18 +477,6 @@ class Session:
         return inspection.select_items(await locks(await session_reads.computed(self, command, locks)), self)
 
     # ------------------------------------------------------------ the session's state
-    async def _transact(self, command: sql.Transaction) -> None:
-        if command.what == "begin" or command.chain:
-            self._locks.unlock(self.connection_id)
-        try:
-            await self.transaction.run(command)
-        finally:
-            self.collect_own_writes()
-        if self.temporary:
-            self.temporary.follow(command.what, command.name)
-        if command.release:
-            self._processes.hang_up(self.connection_id)
-
     async def commit(self, idempotency_key: str = "") -> None:
         """Commit the transaction.  idempotency_key: as in `Write`."""
         try:
@@ -481,18 +490,6 @@ class Session:
         if own := self.transaction.written:
             self.unseen, self.transaction.written = merged_writes(self.unseen, own), {}
         self.set_status()
-
-    async def _lock(self, command: sql.LockTables) -> Ok:
-        """LOCK TABLES commits; so does UNLOCK TABLES, if tables are locked."""
-        if command.tables or self._locks.holds(self.connection_id):
-            await self.commit()
-        self._locks.unlock(self.connection_id)
-        command = replace(command, tables=tuple(t for t in command.tables if self.temporary.find(t[0]) is None))
-        for name, _ in command.tables:
-            own_statements.check_known(self, name)
-        if command.tables:
-            await self.locked.lock(command, float(self.variables["lock_wait_timeout"]))
-        return Ok()
 
     async def run_text(self, text: str, values: Sequence[Any]) -> Outcome:
         """Run a prepared statement's text with the values of its parameters."""

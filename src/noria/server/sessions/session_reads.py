@@ -32,6 +32,17 @@ Locks = Callable[[sql.SelectItems], Awaitable[sql.SelectItems]]
 """Replaces the functions about locks, and SLEEP, by their values."""
 
 
+def as_of(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet | None:
+    """Answer a SELECT at once from rows that have not changed since the transaction's snapshot."""
+    tick = session.transaction.tick_of(compiled)
+    found = None if tick is None else session.transactions.select_as_of(compiled, values, tick)
+    if found is not None:
+        session.warnings = ()
+        session.found_rows = len(found.rows)
+        session.transaction.note_answer(compiled)
+    return found
+
+
 async def within(session: SessionContext, compiled: CachedStatement, values: Sequence[Any]) -> ResultSet:
     """Answer a SELECT of a transaction that shared memory does not have as the transaction must see it."""
     assert compiled.view is not None, "a SELECT that is answered directly has a view"

@@ -11,6 +11,7 @@ from typing import Any
 
 from noria.core.errors import not_supported
 from noria.runtime.transactions.deadlock_watch import RowWaits
+from noria.server.access.access import Access
 from noria.server.answering.executor import Executor
 from noria.server.logins import LoginGuard
 from noria.server.outcomes import Client, Outcome, ResultSet
@@ -25,10 +26,13 @@ from noria.server.sessions.user_locks import UserLocks
 
 
 class Sessions:
-    """Implements `outcomes.Backend`.  guard: guards the logins of this process."""
+    """Implements `outcomes.Backend`.  guard: guards the logins of this process.  access: the accounts; without them
+    everybody may do everything."""
 
-    def __init__(self, executor: Executor):
-        self._executor = executor
+    def __init__(self, executor: Executor, access: Access | None = None):
+        self._executor, self.access = executor, access or Access()
+        self.access.on_change.append(executor.program.accounts_changed)
+        self.access.everywhere = lambda: executor.wait_for_front_ends()
         self._explainer = Explainer(executor)
         self.processes = Processes()
         self.guard = LoginGuard()
@@ -48,7 +52,7 @@ class Sessions:
 
     def connect(self, client: Client) -> Session:
         return Session(self._executor, self.processes, self._explainer, client, self.guard, self._transactions,
-                       self._user_locks)
+                       self._user_locks, self.access)
 
     async def run(self, text: str, parameters: Sequence[Any], found_rows: bool = False, database: str = ""
                   ) -> list[Outcome]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from noria import __version__
+from noria.accounts import policy
 from noria.core import limits
 from noria.core.errors import SqlError
 from noria.core.errors.codes import (
@@ -44,7 +45,7 @@ _PLAIN_MODES = {"ONLY_FULL_GROUP_BY", "NO_ZERO_IN_DATE", "NO_ZERO_DATE", "ERROR_
 _OFFSET = re.compile(r"[+-](\d{1,2}):([0-5]\d)")
 _UTC = ("SYSTEM", "UTC", "ETC/UTC", "GMT", "+00:00", "-00:00", "+0:00")
 _ISOLATION = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
-_OF_THE_SERVER = ("max_connect_errors",)
+_OF_THE_SERVER = ("max_connect_errors", *policy.DEFAULTS)
 _NO_LIMIT = 2**63 - 1
 
 

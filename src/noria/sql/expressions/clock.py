@@ -33,8 +33,8 @@ _UNKNOWN = (exp.Column, exp.Placeholder, exp.Subquery, exp.Select, exp.AggFunc, 
             exp.SessionParameter)
 
 
-SESSION_FUNCTIONS = {"DATABASE", "SCHEMA", "VERSION", "USER", "CURRENT_USER", "SESSION_USER", "SYSTEM_USER",
-                     "CONNECTION_ID", "LAST_INSERT_ID", "ROW_COUNT", "FOUND_ROWS"}
+SESSION_FUNCTIONS = {"DATABASE", "SCHEMA", "VERSION", "USER", "CURRENT_USER", "CURRENT_ROLE", "SESSION_USER",
+                     "SYSTEM_USER", "CONNECTION_ID", "LAST_INSERT_ID", "ROW_COUNT", "FOUND_ROWS"}
 SESSION_CLASSES: dict[type[exp.Expr], str] = {
     exp.CurrentSchema: "DATABASE", exp.CurrentVersion: "VERSION", exp.CurrentUser: "CURRENT_USER",
     exp.SessionUser: "SESSION_USER", exp.CurrentDatabase: "DATABASE",

@@ -1,4 +1,4 @@
-"""Plans SELECTs from information_schema, by which migration tools list tables and columns.
+"""Plans SELECTs from information_schema and mysql.user, by which migration tools list tables and columns.
 
     SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
 
@@ -28,7 +28,8 @@ _NUMBERS = frozenset("""table_rows avg_row_length data_length max_data_length in
     data_free checksum auto_increment character_maximum_length
     character_octet_length numeric_precision numeric_scale datetime_precision ordinal_position
     position_in_unique_constraint non_unique seq_in_index cardinality sub_part action_order originator maxlen id sortlen
-    partition_ordinal_position subpartition_ordinal_position""".split())
+    partition_ordinal_position subpartition_ordinal_position max_questions max_updates max_connections
+    max_user_connections password_lifetime""".split())
 _COLUMNS = {
     "schemata": "catalog_name schema_name default_character_set_name default_collation_name sql_path",
     "tables": "table_catalog table_schema table_name table_type engine version row_format table_rows avg_row_length "
@@ -86,6 +87,14 @@ _COLUMNS = {
               "last_altered last_executed event_comment originator character_set_client collation_connection "
               "database_collation",
 }
+PRIVILEGE_COLUMNS = tuple(f"{word}_priv" for word in """select insert update delete create drop reload shutdown process
+    file grant references index alter show_db super create_tmp_table lock_tables execute repl_slave repl_client
+    create_view show_view create_routine alter_routine create_user event trigger create_tablespace create_role
+    drop_role""".split())
+_COLUMNS["user"] = " ".join(("host user", *PRIVILEGE_COLUMNS, "ssl_type max_questions max_updates max_connections "
+                             "max_user_connections plugin authentication_string password_expired "
+                             "password_last_changed password_lifetime account_locked"))
+_OF_MYSQL = ("user",)  # tables of the database `mysql`
 RELATIONS = {
     name: TableDef(name, tuple(Column(c.upper(), BIGINT if c in _NUMBERS else TEXT) for c in columns.split()))
     for name, columns in _COLUMNS.items()}
@@ -95,9 +104,9 @@ class _Relations:
     """The `Catalog` of these queries."""
 
     def table(self, name: str) -> TableDef:
-        found = RELATIONS.get(name.lower())
+        found = RELATIONS.get(name.lower())  # `_is_ours` keeps those of `mysql` apart
         if found is None:
-            there = ", ".join(sorted(RELATIONS))
+            there = ", ".join(sorted(set(RELATIONS) - set(_OF_MYSQL)))
             raise SqlError(*UNKNOWN_TABLE, f"Unknown table '{name}' in {SCHEMA}; there are {there}")
         return found
 
@@ -128,7 +137,12 @@ def select(tree: exp.Expr, nodes: Sequence[exp.Expr], values: Sequence[object] |
 
 def _is_ours(node: exp.Expr) -> bool:
     db = node.args.get("db")
-    return db is not None and not node.args.get("catalog") and db.name.lower() == SCHEMA
+    if db is None or node.args.get("catalog"):
+        return False
+    if isinstance(node, exp.Column):
+        return db.name.lower() in (SCHEMA, "mysql")
+    of_mysql = node.name.lower() in _OF_MYSQL
+    return bool(db.name.lower() == ("mysql" if of_mysql else SCHEMA))
 
 
 def _is_current_database(node: exp.Expr) -> bool:

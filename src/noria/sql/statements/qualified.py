@@ -70,7 +70,7 @@ def qualify(statement: Statement, names: Names) -> None:
     if is_plain(statement.nodes, names):
         return
     blocks: dict[int, list[_Place]] = {}
-    for node in list(_tables(statement)):
+    for node in list(named_tables(statement)):
         place = _placed(node, names)
         if isinstance(node.parent, _CALLED) and node.arg_key != "tables":
             blocks.setdefault(id(_block(node)), []).append(place)
@@ -85,7 +85,7 @@ def qualify(statement: Statement, names: Names) -> None:
             _refuse_if_ambiguous(column, blocks)
 
 
-def _tables(statement: Statement) -> Iterator[exp.Table]:
+def named_tables(statement: Statement) -> Iterator[exp.Table]:
     """The nodes that name a table or view of the catalog."""
     for node in statement.nodes:
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -212,7 +212,7 @@ def _written(tokens: Sequence[Token], text: str, statement: Statement, names: Na
     source = opened(text)
     of_with = {n.alias.lower() for n in statement.nodes if isinstance(n, exp.CTE)}
     edits: list[tuple[int, int, str]] = []
-    for node in _tables(statement):
+    for node in named_tables(statement):
         database = node.args.get("db")
         names.internal(database.name if database else "", node.name)  # raises errors of the name
         of = names.checked(database.name) if database else names.current
@@ -229,4 +229,4 @@ def _written(tokens: Sequence[Token], text: str, statement: Statement, names: Na
     return "".join([*out, source[at : tokens[-1].end + 1]])
 
 
-__all__ = ["check_parts", "in_stored", "is_plain", "qualify", "shown_in"]
+__all__ = ["check_parts", "in_stored", "is_plain", "named_tables", "qualify", "shown_in"]

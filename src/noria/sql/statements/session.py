@@ -18,7 +18,6 @@ from noria.core.types import TEXT, Field
 from noria.sql.commands import (
     Assignment,
     Command,
-    FlushHosts,
     Kill,
     LockTables,
     NoOp,
@@ -31,7 +30,8 @@ from noria.sql.commands import (
 )
 from noria.sql.statements import databases, prepared
 from noria.sql.statements.definitions import check_name
-from noria.sql.statements.upkeep.tables import grants, upkeep
+from noria.sql.statements.people import accounts, grants
+from noria.sql.statements.upkeep.tables import flush, upkeep
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import names_no_program, refuse_program
@@ -41,8 +41,8 @@ _QUOTED = {TokenType.IDENTIFIER}
 _SCOPES = {"SESSION": "session", "LOCAL": "session", "GLOBAL": "global", "PERSIST": "global", "@@SESSION": "session",
            "@@LOCAL": "session", "@@GLOBAL": "global"}
 _SHOWS = (  # the words of each, in the order in which they are tried
-    "create table", "create view", "create database", "create schema", "character set", "charset", "collation",
-    "columns", "fields",
+    "create table", "create view", "create user", "create database", "create schema", "character set", "charset",
+    "collation", "columns", "fields",
     "databases", "schemas", "engines", "storage engines", "errors", "warnings", "grants", "index", "indexes", "keys",
     "plugins", "privileges", "processlist", "procedure status", "function status", "triggers", "events",
     "table status", "tables", "open tables", "variables", "status", "views", "binary logs", "master status",
@@ -139,6 +139,11 @@ def command(tokens: list[Token], text: str, names: Names) -> Command | None:
 
 
 # ------------------------------------------------------------------ SET
+_PEOPLE = ("USER", "ROLE")
+_OF_ACCOUNTS: dict[str, Callable[[_TokenReader], Command]] = {
+    "PASSWORD": accounts.set_password, "ROLE": accounts.set_role, "DEFAULT": accounts.set_default_role}
+
+
 def _set(r: _TokenReader) -> Command:
     if r.take("NAMES") or r.take("CHARACTER", "SET") or r.take("CHARSET"):
         name = r.next().text
@@ -149,8 +154,8 @@ def _set(r: _TokenReader) -> Command:
                          ("global", ("GLOBAL", "TRANSACTION")), ("", ("TRANSACTION",))):
         if r.take(*words):
             return SetVariable((Assignment(scope, "transaction", r.near_all()),))
-    if r.word in ("PASSWORD", "ROLE", "DEFAULT"):
-        raise not_supported(f"SET {r.word}", "users are set when the server starts")
+    if r.word in _OF_ACCOUNTS:
+        return _OF_ACCOUNTS[r.word](r)
     out = [_assignment(r)]
     while r.take(","):
         out.append(_assignment(r))
@@ -168,7 +173,8 @@ def _assignment(r: _TokenReader) -> Assignment:
 def _variable(r: _TokenReader) -> tuple[str, str]:
     """Read SESSION x, @@session.x, @@x, @x or x.  Returns the scope and the name."""
     if r.word in ("SESSION", "LOCAL", "GLOBAL", "PERSIST"):
-        return _SCOPES[r.next().text.upper()], r.name().lower()
+        scope, name = _SCOPES[r.next().text.upper()], r.name().lower()
+        return scope, f"{name}.{r.name().lower()}" if r.take(".") else name
     scope = ""
     if r.take("@"):
         if not r.take("@"):
@@ -238,7 +244,9 @@ def _show(r: _TokenReader) -> Command:
     if what == "count":
         return _show_count(r)
     if what == "grants":
-        return grants(r)
+        return grants.show(r)
+    if what == "create user":
+        return accounts.show_create(r)
     full = "FULL" in said or (what == "create database" and r.take("IF", "NOT", "EXISTS"))
     show = Show(what, _target(r, what), None, full, scope)
     return _conditions(r, show)
@@ -408,23 +416,13 @@ def _unlock(r: _TokenReader) -> Command:
 
 
 # ------------------------------------------------------------------ upkeep
-_FLUSHED = ("PRIVILEGES", "TABLES", "TABLE", "LOGS", "HOSTS", "BINARY LOGS", "ENGINE LOGS", "ERROR LOGS",
-            "GENERAL LOGS", "SLOW LOGS")  # no effect: acknowledged writes are on disk, and no cache is visible
-
-
-def _flush(r: _TokenReader) -> Command:
-    r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
-    what = r.near_all().upper()
-    if what not in _FLUSHED:
-        raise not_supported(f"FLUSH {r.near()[:40]}", f"there are FLUSH {', '.join(_FLUSHED[:4])}")
-    return FlushHosts() if what == "HOSTS" else NoOp("flush")
-
-
 def _alter(r: _TokenReader) -> Command | None:
     """Read ALTER DATABASE, and ALTER TABLE t DISABLE KEYS and ENABLE KEYS, which dumps write around rows and which do
     nothing.  None for every other ALTER TABLE."""
     if r.word in databases.WORDS:
         return databases.alter(r)
+    if r.word == "USER":
+        return accounts.alter(r)
     if r.take("TABLE"):
         if [t.text.upper() for t in r.tokens[-2:]] not in (["DISABLE", "KEYS"], ["ENABLE", "KEYS"]):
             return None
@@ -437,11 +435,15 @@ def _alter(r: _TokenReader) -> Command | None:
 
 
 def _create(r: _TokenReader) -> Command | None:
+    if r.word in _PEOPLE:
+        return accounts.create(r)
     refuse_program(r.tokens)
     return databases.create(r)
 
 
 def _drop(r: _TokenReader) -> Command | None:
+    if r.word in _PEOPLE:
+        return accounts.drop(r)
     if names_no_program([t.text.upper() for t in r.tokens[1:4]]):
         r.at = 4
         r.parts()
@@ -458,7 +460,9 @@ def _refused(instead: str) -> Callable[[_TokenReader], Command]:
 
 
 def _rename(r: _TokenReader) -> Command:
-    """Read RENAME TABLE a TO b, c TO d."""
+    """Read RENAME TABLE a TO b, c TO d, and RENAME USER."""
+    if r.word == "USER":
+        return accounts.rename(r)
     if not (r.take("TABLE") or r.take("TABLES")):
         raise not_supported(f"RENAME {r.near()}", "only tables have new names")
     names: list[tuple[str, str]] = []
@@ -475,12 +479,11 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "SET": _set, "SHOW": _show, "DESCRIBE": _describe, "DESC": _describe, "EXPLAIN": _describe, "USE": _use,
     "BEGIN": _begin, "START": _start, "COMMIT": _ended("commit"), "ROLLBACK": _ended("rollback"),
     "SAVEPOINT": lambda r: _named(r, "savepoint"), "RELEASE": _release,
-    "FLUSH": _flush, "UNLOCK": _unlock, "LOCK": _lock,
+    "FLUSH": flush, "UNLOCK": _unlock, "LOCK": _lock,
     **dict.fromkeys(("ANALYZE", "OPTIMIZE", "CHECK", "REPAIR", "CHECKSUM"), upkeep),
     "ALTER": _alter, "CREATE": _create, "DROP": _drop,
     "RENAME": _rename,
-    "GRANT": _refused("users are set when the server starts"),
-    "REVOKE": _refused("users are set when the server starts"),
+    "GRANT": grants.grant, "REVOKE": grants.revoke,
     "LOAD": _refused("load files with `noria load`"),
     "CALL": _refused("there are no stored procedures"),
     "HANDLER": _refused("use SELECT"),

@@ -39,6 +39,7 @@ NOWHERE = "\0"  # the namespace of a session whose database was dropped
 _ANY_OF_GROUP = "\1"  # ends the namespace of a session whose sql_mode lacks ONLY_FULL_GROUP_BY
 _MODES = "\1modes "  # before the modes of sessions that write another dialect (`sql/sql_modes.py`)
 _ZONE = "\1zone "  # before the time zone of sessions that are not in UTC
+_SCOPE = "\1as "  # before the scope of sessions that may not do everything (`server/access`)
 _STORED = "DATABASE "
 _NAMED_IN = re.compile(r"`((?:[^`]|``)*)`\.`((?:[^`]|``)*)`", re.DOTALL)
 
@@ -191,7 +192,7 @@ class Names:
     @staticmethod
     def of(namespace: str, databases: Databases) -> Names:
         """The names of sessions in a namespace, as `namespace_of` or `any_of_group` returned it."""
-        rest, _, zone = namespace.partition(_ZONE)
+        rest, _, zone = namespace.partition(_SCOPE)[0].partition(_ZONE)
         return Names(plain_namespace(namespace), databases, rest.partition(_MODES)[0].endswith(_ANY_OF_GROUP), zone)
 
     @property
@@ -244,6 +245,16 @@ def in_zone(namespace: str, zone: Any) -> str:
     return f"{namespace}{_ZONE}{zone}"
 
 
+def in_scope(namespace: str, scope: str) -> str:
+    """The namespace of the same sessions with other rights.  scope: "" for those that may do everything."""
+    rest = namespace.partition(_SCOPE)[0]
+    return f"{rest}{_SCOPE}{scope}" if scope else rest
+
+
+def scope_in(namespace: str) -> str:
+    return namespace.partition(_SCOPE)[2]
+
+
 def in_dialect(namespace: str, modes: str) -> str:
     """The namespace of sessions with these modes, names with commas between them, whose texts are translated."""
     return f"{namespace}{_MODES}{modes}"
@@ -251,12 +262,13 @@ def in_dialect(namespace: str, modes: str) -> str:
 
 def modes_of(namespace: str) -> str:
     """What `in_dialect` added; "" for nothing."""
-    return namespace.partition(_ZONE)[0].partition(_MODES)[2]
+    return namespace.partition(_SCOPE)[0].partition(_ZONE)[0].partition(_MODES)[2]
 
 
 def plain_namespace(namespace: str) -> str:
-    """The namespace of sessions in the same database with ONLY_FULL_GROUP_BY, in UTC and the default dialect."""
-    return namespace.partition(_ZONE)[0].partition(_MODES)[0].removesuffix(_ANY_OF_GROUP)
+    """The namespace of unlimited sessions in the same database with ONLY_FULL_GROUP_BY, in UTC and the default
+    dialect."""
+    return namespace.partition(_SCOPE)[0].partition(_ZONE)[0].partition(_MODES)[0].removesuffix(_ANY_OF_GROUP)
 
 
 def in_namespace(namespace: str, text: str) -> str:
@@ -286,7 +298,7 @@ def checked_name(name: str) -> str:
     """Return the name of a new database if it is allowed; else raise SqlError."""
     if len(name) > MAX_NAME_CHARS:
         raise name_too_long(name)
-    if not name or name.endswith(" ") or "\0" in name:
+    if not name or name.endswith(" ") or "\0" in name or "\1" in name:
         raise SqlError(*WRONG_DB_NAME, f"Incorrect database name '{name}'")
     if "." in name:
         raise not_supported("a dot in the name of a database", "leave it out")

@@ -30,6 +30,18 @@ _HEX = re.compile("0x|x'", re.IGNORECASE)
 SHORTEST = 400  # characters: below, the parser is fast enough and its errors say more
 
 
+def head_of(text: str) -> str:
+    """A short text that names the same tables and columns as an INSERT of literal rows; any other text itself."""
+    head = _HEAD.match(text) if len(text) >= SHORTEST else None
+    if head is None:
+        return text
+    try:
+        found = _rows(text, head.end())
+    except ValueError:
+        return text
+    return text if found is None else f"{head[0]} ({', '.join(['?'] * len(found[0][0]))}) {text[found[1]:]}"
+
+
 def insert(text: str, prepare: Callable[[str], PlannedStatement]) -> Insert | None:
     """Read an INSERT or REPLACE of literal rows; None for any other text.  Raises SqlError for rows of different
     lengths."""

@@ -40,14 +40,13 @@ def not_merged(what: str, node: exp.Expr, instead: str = "") -> NotMerged:
 
 _PROGRAMS = {"TRIGGER": "write what it would in the application's statements",
              "PROCEDURE": "send its statements", "FUNCTION": "compute it in the application or in a view",
-             "EVENT": "run the statement from a scheduler such as cron",
-             "USER": "users are set when the server starts", "ROLE": "users are set when the server starts"}
+             "EVENT": "run the statement from a scheduler such as cron"}
 _OTHER_KINDS = ("TABLE", "VIEW", "FEED", "INDEX", "DATABASE", "SCHEMA", "(")
 _BEFORE_KIND = 12  # tokens: OR REPLACE, AGGREGATE, DEFINER = 'name' @ 'host'
 
 
 def refuse_program(tokens: Sequence[Token]) -> None:
-    """Raise the error for a CREATE of a trigger, procedure, function, event, user or role, whatever follows."""
+    """Raise the error for a CREATE of a trigger, procedure, function or event, whatever follows."""
     for before, token in pairwise(tokens[:_BEFORE_KIND]):
         word = "" if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING) else token.text.upper()
         if word in _OTHER_KINDS:

@@ -3,6 +3,7 @@
     BACKUP/backup.json      format, time, version, tables and their rows, every file with its SHA-256
     BACKUP/base/…           the files of RocksDB's checkpoint, taken between two commits; with several workers
                             BACKUP/base/worker-<w>/…, all as of one moment
+    BACKUP/accounts.json    the accounts, if there are any; the server has put them beside its checkpoint
 
 Keeps true: a directory with a `backup.json` is whole, because it is renamed only when all its files are on disk.  A
 restore moves nothing into place before every checksum holds, and rejects a directory that is not empty.
@@ -21,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from noria.accounts.registry import FILE as ACCOUNTS
 from noria.storage.format.catalog import FORMAT as STORE_FORMAT
 from noria.storage.format.catalog import CommittedWrite, family_of, read_catalog
 from noria.storage.offline.snapshot import open_read_only
@@ -53,7 +55,7 @@ class BackupManifest:
     files: name -> [bytes, SHA-256].
 
     shards: [fence, sequence] of each worker, empty for a single worker.  With
-    several workers, tables and applied are those of all of them.
+    several workers, tables and applied are those of all of them.  accounts: as in `files`, of accounts.json.
     """
 
     format: int
@@ -65,6 +67,7 @@ class BackupManifest:
     sequence: int
     files: dict[str, list[Any]]
     shards: list[list[int]] = field(default_factory=list)
+    accounts: list[Any] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -97,6 +100,9 @@ def make(checkpoint: Path, target: Path, made: str, version: str, progress: Prog
                 left.unlink()  # files that RocksDB wrote when `_describe` opened the copy
         for base in bases:
             sync(base)
+        if (accounts := checkpoint.parent / ACCOUNTS).exists():
+            digest = _copied(accounts, building / ACCOUNTS, lambda done: None)
+            about = replace(about, accounts=[accounts.stat().st_size, digest])
         _write(building / NAME, json.dumps(asdict(about), indent=1).encode())
         sync(building / BASE)
     return about
@@ -181,6 +187,8 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> BackupManifest:
         _expect(source / BASE / name, about.files[name],
                 _hashed(source / BASE / name, _after(progress, done, total)))
         done += about.files[name][0]
+    if about.accounts:
+        _expect(source / ACCOUNTS, about.accounts, _hashed(source / ACCOUNTS, lambda done: None))
     with _building(data_dir, "restoring", str(data_dir), "nothing was put in place") as building:
         count = max(1, len(about.shards))
         bases = [building / f"worker-{w}" / BASE for w in range(count)]
@@ -194,6 +202,9 @@ def restore(source: Path, data_dir: Path, progress: Progress) -> BackupManifest:
             done += about.files[name][0]
         for base in bases:
             recovery.check_format(str(base), table_options, str(source))
+        if about.accounts:
+            _copied(source / ACCOUNTS, building / ACCOUNTS, lambda done: None)
+            os.chmod(building / ACCOUNTS, 0o600)
         _owned(building, about)
         note_workers(building, count)
         for base in bases:

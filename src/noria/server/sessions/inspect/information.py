@@ -12,8 +12,9 @@ from typing import Any
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.core.symbols import fold
 from noria.core.types import Column, Field, Kind, SqlType, TableDef
+from noria.server.access.permits import Permits
 from noria.server.outcomes import ResultSet
-from noria.server.sessions.inspect import inspection
+from noria.server.sessions.inspect import inspection, privilege_rows
 from noria.server.sessions.inspect.over_rows import run
 from noria.sql.commands import Information
 from noria.sql.statements.foreign_keys import unique_over
@@ -21,20 +22,22 @@ from noria.sql.statements.information import RELATIONS
 
 Values = dict[str, Any]  # by the column's name in lower case; the others are NULL
 _COLLATION = "utf8mb4_0900_ai_ci"
-_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "PROCESS", "REFERENCES", "INDEX", "ALTER",
-               "SHOW DATABASES", "CREATE TEMPORARY TABLES", "LOCK TABLES", "CREATE VIEW", "SHOW VIEW")
 
 
-async def answer(command: Information, program: ProgramCatalog, user: str) -> ResultSet:
-    """Answer in a thread, since the query takes some 20 µs for each row.  user: shown as the definer of all views."""
-    return await asyncio.to_thread(_answered, command, program.now(), user)
+async def answer(command: Information, program: ProgramCatalog, permits: Permits) -> ResultSet:
+    """Answer in a thread, since the query takes some 20 µs for each row.  program: as the session sees it.  Its account
+    is shown as the definer of all views."""
+    return await asyncio.to_thread(_answered, command, program.now(), permits)
 
 
-def _answered(command: Information, program: NamedRelations, user: str) -> ResultSet:
-    query, own = command.query, {"definer": f"{user}@%", "grantee": f"'{user}'@'%'"}
+def _answered(command: Information, program: NamedRelations, permits: Permits) -> ResultSet:
+    query, own = command.query, {"definer": permits.shown_account}
 
     def rows_of(name: str, equal: Mapping[str, str]) -> list[tuple[Any, ...]]:
         only = equal.get("table_name")
+        if name in privilege_rows.TABLES:
+            listed = privilege_rows.rows(name, permits)
+            return [tuple(row.get(c.name.lower()) for c in RELATIONS[name].columns) for row in listed]
         found = _OF_NAMES[name](program, only) if name in _OF_NAMES else _ROWS[name](program)
         return [tuple((own | row).get(c.name.lower()) for c in RELATIONS[name].columns) for row in found]
 
@@ -55,7 +58,7 @@ def _named(program: NamedRelations, only: str | None) -> Iterator[tuple[Values, 
 
 
 def _schemata(program: NamedRelations) -> Iterator[Values]:
-    for database in program.databases:
+    for database in inspection.databases_of(program):
         yield {"catalog_name": "def", "schema_name": database.name, "default_character_set_name": database.charset,
                "default_collation_name": database.collation}
 
@@ -75,9 +78,12 @@ def _columns(program: NamedRelations, only: str | None) -> Iterator[Values]:
         if placeholder is not None and not placeholder.fields:
             continue  # it reads a placeholder view, and has no columns until that is replaced
         for at, (field, column, table) in enumerate(inspection.columns_of(name, program)):
+            if not inspection.sees_column(program, name, field.name):
+                continue
             yield {**names, **_of_type(field), **_of_column(column), "column_name": field.name,
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
-                   "column_key": inspection.key_of(at, table), "privileges": "select,insert,update",
+                   "column_key": inspection.key_of(at, table),
+                   "privileges": inspection.privileges_on(program, name, field.name),
                    "column_comment": "",
                    "generation_expression": column.expression if column is not None and column.generated else ""}
 
@@ -226,11 +232,6 @@ def _collations(program: NamedRelations) -> Iterator[Values]:
                "is_compiled": compiled, "sortlen": sort_length, "pad_attribute": "NO PAD"}
 
 
-def _user_privileges(program: NamedRelations) -> Iterator[Values]:
-    for privilege in _PRIVILEGES:
-        yield {"table_catalog": "def", "privilege_type": privilege, "is_grantable": "YES"}
-
-
 def _partitions(program: NamedRelations) -> Iterator[Values]:
     """Yield a row without a partition for each table, as MySQL does: no table has partitions."""
     for names, _, kind in _named(program, None):
@@ -239,7 +240,7 @@ def _partitions(program: NamedRelations) -> Iterator[Values]:
 
 
 def _none(program: NamedRelations) -> Iterator[Values]:
-    """Yield no rows: Noria has no triggers, routines, events or plugins, and its users have all privileges."""
+    """Yield no rows: Noria has no triggers, routines, events or plugins."""
     return iter(())
 
 
@@ -252,7 +253,6 @@ _ROWS: dict[str, Callable[[NamedRelations], Iterator[Values]]] = {
     "referential_constraints": _referential_constraints,
     "check_constraints": _check_constraints, "views": _views, "engines": _engines,
     "character_sets": _character_sets, "collations": _collations, "collation_character_set_applicability": _collations,
-    "user_privileges": _user_privileges, "partitions": _partitions,
-    **dict.fromkeys(("triggers", "routines", "parameters", "events", "plugins", "schema_privileges", "table_privileges",
-                     "column_privileges"), _none),
+    "partitions": _partitions,
+    **dict.fromkeys(("triggers", "routines", "parameters", "events", "plugins"), _none),
 }

@@ -17,11 +17,12 @@ from typing import Any, Protocol
 from noria.control.catalog.catalog import NamedRelations, ProgramCatalog
 from noria.control.catalog.view_index import reading
 from noria.core.errors import SqlError, not_supported, unknown_table
-from noria.core.errors.codes import NONEXISTING_GRANT, UNKNOWN_SYSTEM_VARIABLE
+from noria.core.errors.codes import UNKNOWN_SYSTEM_VARIABLE
 from noria.core.expressions.functions import literal
 from noria.core.identifiers import quote_identifier
 from noria.core.types import BIGINT, TEXT, Column, Field, Kind, TableDef
 from noria.plan.view import ViewDef
+from noria.server.access.permits import Permits
 from noria.server.outcomes import ResultSet
 from noria.server.rows import jsonable
 from noria.server.sessions.variables import SERVER_VERSION, VARIABLES
@@ -31,7 +32,7 @@ from noria.sql.statements.keys import PRIMARY
 from noria.sql.statements.placeholder_views import PlaceholderView
 from noria.sql.statements.qualified import shown_in
 from noria.sql.statements.show_conditions import holding
-from noria.sql.text.databases import Databases, plain_namespace
+from noria.sql.text.databases import Database, Databases, plain_namespace
 
 ENGINE = "NORIA"
 CHARACTER_SETS = (("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_ai_ci", 4),)
@@ -51,6 +52,7 @@ class SessionFacts(Protocol):
     variables: dict[str, Any]
     user_variables: dict[str, Any]
     warnings: Sequence[tuple[str, int, str]]
+    permits: Permits
 
     @property
     def namespace(self) -> str:
@@ -120,7 +122,8 @@ _FUNCTIONS: dict[str, Callable[[SessionFacts], Any]] = {
     "SCHEMA": lambda a: a.database or None,
     "VERSION": lambda a: SERVER_VERSION,
     "USER": lambda a: f"{a.user}@{a.address}",
-    "CURRENT_USER": lambda a: f"{a.user}@%",
+    "CURRENT_USER": lambda a: a.permits.shown_account,
+    "CURRENT_ROLE": lambda a: ",".join(r.quoted for r in sorted(a.permits.roles)) or "NONE",
     "SESSION_USER": lambda a: f"{a.user}@{a.address}",
     "SYSTEM_USER": lambda a: f"{a.user}@{a.address}",
     "CONNECTION_ID": lambda a: a.connection_id,
@@ -210,13 +213,15 @@ def columns_of(name: str, program: NamedRelations) -> list[tuple[Field, Column |
 def _columns(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
     rows = []
     for i, (field, column, table) in enumerate(columns_of(command.target, program)):
+        if not sees_column(program, command.target, field.name):
+            continue
         default = None if column is None else default_of(column)
         extra = "" if column is None else extra_of(column)
         kind = field.type.sql().split(" COLLATE")[0]
         row = [field.name, kind, "YES" if field.nullable else "NO", key_of(i, table), default, extra]
         if command.full:
             row.insert(2, field.type.collation.value if field.type.is_text else None)
-            row += ["select,insert,update", ""]
+            row += [privileges_on(program, command.target, field.name), ""]
         rows.append(row)
     names = ["Field", "Type", "Null", "Key", "Default", "Extra"]
     if command.full:
@@ -335,7 +340,23 @@ def _errors(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resu
 
 
 def _databases(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
-    return texts(["Database"], sorted((d.name,) for d in program.databases))
+    return texts(["Database"], sorted((d.name,) for d in databases_of(program)))
+
+
+def databases_of(program: Any) -> list[Database]:
+    """The databases that are listed: of a limited session, those that it sees (`access/seen.py`)."""
+    found: list[Database] = list(getattr(program, "listed_databases", program.databases))
+    return found
+
+
+def sees_column(program: Any, table: str, column: str) -> bool:
+    return not hasattr(program, "listed_databases") or program.sees_column(table, column)
+
+
+def privileges_on(program: Any, table: str, column: str) -> str:
+    """The privileges on a column, as SHOW FULL COLUMNS lists them."""
+    limited = hasattr(program, "listed_databases")
+    return str(program.privileges_on(table, column)) if limited else "select,insert,update,references"
 
 
 def _table_status(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
@@ -352,14 +373,6 @@ def _fixed(names: Sequence[str], *rows: Sequence[Any]) -> Callable[[Show, Progra
     return lambda command, program, about: texts(names, rows)
 
 
-def _grants(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
-    """Answer SHOW GRANTS: the one user may do everything."""
-    if command.target not in ("", about.user):
-        raise SqlError(*NONEXISTING_GRANT, f"There is no such grant defined for user '{command.target}' on host '%'")
-    grant = f"GRANT ALL PRIVILEGES ON *.* TO {quote_identifier(about.user)}@`%` WITH GRANT OPTION"
-    return texts([f"Grants for {about.user}@%"], [(grant,)])
-
-
 _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "tables": _tables,
     "views": _views,
@@ -373,7 +386,6 @@ _SHOW: dict[str, Callable[[Show, ProgramCatalog, SessionFacts], ResultSet]] = {
     "keys": _index,
     "variables": _variables,
     "status": _empty("Variable_name", "Value"),
-    "grants": _grants,
     "warnings": _warnings,
     "errors": _errors,
     "databases": _databases,

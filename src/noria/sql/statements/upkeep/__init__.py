@@ -1,4 +1,4 @@
-"""Statements of administrators: ANALYZE, OPTIMIZE, CHECK, REPAIR and CHECKSUM TABLE, SHOW GRANTS.
+"""Statements of administrators: ANALYZE, OPTIMIZE, CHECK, REPAIR and CHECKSUM TABLE.
 
 In: the words of a statement.  Out: its command.
 """

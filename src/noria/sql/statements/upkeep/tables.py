@@ -1,11 +1,11 @@
-"""Reads ANALYZE, OPTIMIZE, CHECK, REPAIR and CHECKSUM TABLE, and SHOW GRANTS."""
+"""Reads ANALYZE, OPTIMIZE, CHECK, REPAIR and CHECKSUM TABLE, and FLUSH."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from noria.core.errors import not_supported
-from noria.sql.session_commands import NoOp, Show
+from noria.sql.session_commands import FlushHosts, NoOp
 
 _OPTIONS = {"CHECK": ("FOR UPGRADE", "QUICK", "FAST", "MEDIUM", "EXTENDED", "CHANGED"),
             "REPAIR": ("QUICK", "EXTENDED", "USE_FRM"), "CHECKSUM": ("QUICK", "EXTENDED")}
@@ -18,6 +18,7 @@ class Words(Protocol):
     def name(self) -> str: ...
     def dotted(self) -> str: ...
     def near(self) -> str: ...
+    def near_all(self) -> str: ...
     def end(self) -> None: ...
     def word_before(self) -> str: ...
 
@@ -38,18 +39,16 @@ def upkeep(r: Words) -> NoOp:
     return NoOp(word.lower(), tuple(tables))
 
 
-def grants(r: Words, current: str = "CURRENT_USER") -> Show:
-    """SHOW GRANTS [FOR user]: the user's name, "" for the session's own."""
-    user = ""
-    if r.take("FOR"):
-        user = r.name()
-        if user.upper() in (current, "CURRENT_ROLE"):
-            r.take("(", ")")
-            user = ""
-        elif r.take("@"):
-            r.name()
-    r.end()
-    return Show("grants", user)
+_FLUSHED = ("PRIVILEGES", "TABLES", "TABLE", "LOGS", "HOSTS", "BINARY LOGS", "ENGINE LOGS", "ERROR LOGS",
+            "GENERAL LOGS", "SLOW LOGS")  # no effect: acknowledged writes are on disk, and no cache is visible
 
 
-__all__ = ["grants", "upkeep"]
+def flush(r: Words) -> FlushHosts | NoOp:
+    r.take("NO_WRITE_TO_BINLOG") or r.take("LOCAL")
+    what = r.near_all().upper()
+    if what not in _FLUSHED:
+        raise not_supported(f"FLUSH {r.near()[:40]}", f"there are FLUSH {', '.join(_FLUSHED[:4])}")
+    return FlushHosts() if what == "HOSTS" else NoOp("flush")
+
+
+__all__ = ["flush", "upkeep"]
