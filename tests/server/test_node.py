@@ -172,9 +172,3 @@ def test_a_directory_in_use_is_refused_and_a_stop_leaves_nothing(served: Served)
     assert served.stop() == 0
     assert not where.exists()
     assert not list((served.data / "snapshots").iterdir())
-
-
-def test_other_hosts_want_a_password(tmp_path: Path) -> None:
-    refused = subprocess.run([sys.executable, "-m", "noria", "serve", "--data-dir", str(tmp_path / "d"), "--mysql-host",
-                              "0.0.0.0"], capture_output=True, text=True, timeout=60, check=False)
-    assert refused.returncode == 1 and "--password-file" in refused.stderr

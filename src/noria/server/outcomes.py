@@ -240,6 +240,9 @@ class Session(Protocol):
               form: RowEncoding | None) -> Answer | Awaitable[Answer] | PendingOutcome[Answer]:
         """Run a text.  multi: it may contain several statements; if False, a second one is error 1064."""
 
+    def load(self, sql: str, data: bytes) -> Awaitable[Answer] | PendingOutcome[Answer]:
+        """Run a LOAD DATA LOCAL.  data: the file, which the client has sent."""
+
     def prepare(self, sql: str) -> PreparedHandle | PendingOutcome[PreparedHandle]: ...
 
     def execute(self, handle: Any, values: Sequence[object], form: RowEncoding | None

@@ -35,6 +35,7 @@ from noria.sql.session_commands import DropDatabase as DropDatabase
 from noria.sql.session_commands import ExecutePrepared as ExecutePrepared
 from noria.sql.session_commands import FlushHosts as FlushHosts
 from noria.sql.session_commands import Kill as Kill
+from noria.sql.session_commands import LoadData as LoadData
 from noria.sql.session_commands import LockTables as LockTables
 from noria.sql.session_commands import NoOp as NoOp
 from noria.sql.session_commands import PrepareText as PrepareText
@@ -422,7 +423,7 @@ Command = (CreateTable | AlterTable | RenameTables | Truncate | DropTable | Crea
            | Explain | Show | SetVariable | Use | PrepareText | ExecutePrepared | DeallocatePrepared
            | CreateDatabase | AlterDatabase | DropDatabase | Transaction | Kill | FlushHosts | NoOp | LockTables
            | Insert | Update | Delete | SelectedWrite | CreateTableAs | Recursive
-           | CreateTemporary | DropTemporary | SelectInto | AccountStatement)
+           | CreateTemporary | DropTemporary | SelectInto | AccountStatement | LoadData)
 
 
 CHECKED_KEYS = (CreateTable, DropTable, Truncate, AlterTable, DropDatabase)

@@ -43,6 +43,28 @@ class SetVariable:
 
 
 @dataclass(frozen=True)
+class FileFormat:
+    """How LOAD DATA reads a file: what ends fields and lines, encloses fields, escapes characters and begins lines."""
+
+    fields: str
+    enclosed: str
+    escaped: str
+    starting: str
+    lines: str
+
+
+@dataclass(frozen=True)
+class LoadData:
+    """LOAD DATA LOCAL INFILE.  skipped: lines at the beginning.  columns: None for all; "" for a field to skip."""
+
+    table: str
+    on_duplicate: str  # ignore | replace
+    form: FileFormat
+    skipped: int
+    columns: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class PrepareText:
     """PREPARE name FROM a text, or FROM @variable."""
 

@@ -114,6 +114,7 @@ class FrontEndLink(asyncio.Protocol):
             messages.Reset: lambda m: self.held[m.connection].session.reset()}
         self._request_handlers: dict[type, Callable[[ClientSession, Any], Any]] = {
             messages.RunQuery: self._query, messages.PrepareStatement: self._prepare, messages.Execute: self._execute,
+            messages.LoadFile: lambda held, m: held.session.load(m.text, m.data),
             messages.ListFields: lambda held, m: held.session.list_fields(m.table, m.pattern),
             messages.KillSession: lambda held, m: held.session.kill(m.number),
             messages.UseDatabase: lambda held, m: held.session.use(m.database)}

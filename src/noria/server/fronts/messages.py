@@ -299,6 +299,14 @@ class RunQuery(ClientRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFile(ClientRequest):
+    """Run a LOAD DATA LOCAL with the client's file."""
+
+    text: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class PrepareStatement(ClientRequest):
     """Prepare a text.  statement: its number within the connection."""
 

@@ -197,6 +197,9 @@ class RemoteSession:
 
         return there(None) if found is None or known is None else self._here(known, found[1], there)
 
+    def load(self, text: str, data: bytes) -> PendingOutcome[Answer]:
+        return self._request(messages.LoadFile(self._connection, self._rows_here(), text, data), self._answer)
+
     def prepare(self, text: str) -> PendingOutcome[PreparedHandle]:
         self._statements += 1
         handle = Handle(self._statements)

@@ -42,6 +42,7 @@ class Capability(IntFlag):
     FOUND_ROWS = 1 << 1
     LONG_FLAG = 1 << 2
     CONNECT_WITH_DB = 1 << 3
+    LOCAL_FILES = 1 << 7
     PROTOCOL_41 = 1 << 9
     INTERACTIVE = 1 << 10
     SSL = 1 << 11

@@ -16,10 +16,13 @@ from functools import lru_cache
 from math import isfinite
 
 from noria.core.errors import SqlError
-from noria.core.errors.codes import WRONG_ARGUMENTS
+from noria.core.errors.codes import PS_MANY_PARAM, UNKNOWN_STMT_HANDLER, WRONG_ARGUMENTS
+from noria.server.mysql import rows
 from noria.server.mysql.codec import PayloadReader, malformed, text
+from noria.server.mysql.codec import prepared as prepared_ok
 from noria.server.outcomes import PreparedHandle
 
+MOST = 0xFFFF  # parameters of a statement
 _INTEGERS = {1: 1, 2: 2, 3: 4, 8: 8, 9: 4, 13: 2}  # tiny, short, long, longlong, int24, year -> bytes
 _LETTERS = {1: "b", 2: "h", 3: "i", 4: "f", 5: "d", 8: "q", 9: "i", 13: "h"}  # of `struct`
 _FLOAT, _DOUBLE, _NULL, _TIME, _JSON = 4, 5, 6, 11, 245
@@ -169,3 +172,23 @@ def _time(reader: PayloadReader) -> str:
     hours, minutes, seconds = reader.integer(1), reader.integer(1), reader.integer(1)
     micros = f".{reader.integer(4):06}" if reader.left else ""
     return f"{sign}{days * 24 + hours:02}:{minutes:02}:{seconds:02}{micros}"
+
+
+# ------------------------------------------------------------------ prepared statements
+def described(number: int, prepared: PreparedHandle, end: list[bytes]) -> list[bytes]:
+    """The payloads of the reply to COM_STMT_PREPARE.  end: those after a list of definitions."""
+    payloads = [prepared_ok(number, len(prepared.fields), prepared.parameters, 0)]
+    if prepared.parameters:
+        payloads += [rows.parameter_definition()] * prepared.parameters + end
+    return payloads + [rows.column_definition(f) for f in prepared.fields] + end if prepared.fields else payloads
+
+
+def too_many(parameters: int) -> SqlError:
+    return SqlError(*PS_MANY_PARAM, f"Prepared statement contains too many placeholders ({parameters}; at most {MOST});"
+                                    " insert fewer rows at a time")
+
+
+def unknown_statement(payload: bytes, where: str) -> SqlError:
+    """The error for a command about a statement that the connection does not have."""
+    number = int.from_bytes(payload[1:5], "little")
+    return SqlError(*UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({number}) given to {where}")

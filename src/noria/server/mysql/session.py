@@ -23,7 +23,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from asyncio import to_thread, wait
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import TypeVar, cast
@@ -32,9 +31,10 @@ from noria.core import limits
 from noria.core.errors import SqlError, codes
 from noria.core.types import Field
 from noria.server.logins import Attempt, LoginGuard
-from noria.server.mysql import auth, codec, parameters, rows
+from noria.server.mysql import auth, codec, long_input, parameters, rows
 from noria.server.mysql.chunks import Renumbered, chunks_of, is_large, ok_packet
 from noria.server.mysql.codec import MORE_RESULTS, Capability, HandshakeResponse, Packet
+from noria.server.mysql.long_input import LocalFile
 from noria.server.mysql.parameters import PreparedStatement
 from noria.server.mysql.states import ConversationState as ConversationState
 from noria.server.mysql.states import PendingReply as PendingReply
@@ -63,7 +63,6 @@ from noria.server.outcomes import (
 from noria.server.sessions.variables import SERVER_VERSION
 
 T = TypeVar("T")
-_MOST_PARAMETERS = 0xFFFF
 _ASKS = re.compile(rb"found_rows|execute", re.IGNORECASE)  # a text that may ask how many rows the last SELECT had
 _SEARCHED_BYTES = 4096  # of a text; to count the rows of a reply is quicker than to search a longer one
 _EXECUTE_FIXED = 10  # command, statement id, cursor flags, iteration count
@@ -90,6 +89,7 @@ class Conversation:
         self._statements: dict[bytes, PreparedStatement] = {}  # by the four bytes of the id in a packet
         self._ids = itertools.count(1)
         self._long_bytes = 0  # of all statements' long_data
+        self._file: LocalFile | None = None  # that the client sends
         self._kept_reply: bytes | None = None  # the last one with rows, if it was a kept reply
 
     @property
@@ -109,6 +109,8 @@ class Conversation:
     def receive(self, packet: Packet) -> Reply:
         """Return the reply to one payload.  An error becomes its reply."""
         try:
+            if self._file is not None:
+                return self._file_part(self._file, packet)
             if packet.first != (0 if self.state is ConversationState.READY else self._expected):
                 raise codec.out_of_order()
             self._seq = packet.following
@@ -244,22 +246,32 @@ class Conversation:
 
     def _query(self, session: Session, payload: bytes) -> Reply:
         sql = payload[1:]
+        if sql[:1] in b"lL" and (name := long_input.named_in(sql)) is not None:
+            return self._ask_for_file(sql, name)
         key: Hashable = sql, session.status << 1 | self._deprecate_eof
         key = (session.namespace, key) if session.namespace else key
         kept = self._kept(session, key)
         if kept is None and self._kept_reply is not None and (len(sql) > _SEARCHED_BYTES or _ASKS.search(sql)):
             session.found_rows = codec.count_rows(self._kept_reply, self._deprecate_eof)
         if kept is None and len(sql) > limits.OFF_LOOP_CHARACTERS and codec.has_bytes(sql):
-            return self._when(self._read_beside(session, sql), None, binary=False)
+            return self._when(long_input.run(session, sql, self._multi, self._form), None, binary=False)
         return kept or self._when(session.query(codec.statement(sql), self._multi, self._form), key, binary=False)
 
-    async def _read_beside(self, session: Session, sql: bytes) -> Answer:
-        """Run a long INSERT with bytes, as dumps have them.  Its text is decoded in a thread."""
-        answer = session.query(await to_thread(codec.statement, sql), self._multi, self._form)
-        if isinstance(answer, PendingOutcome):
-            await wait((answer.future,))
-            return answer.then(answer.future)
-        return await answer if inspect.isawaitable(answer) else answer
+    def _ask_for_file(self, sql: bytes, name: bytes) -> bytes:
+        if Capability.LOCAL_FILES not in self._capabilities:
+            raise long_input.disabled()
+        self.state, self._file = ConversationState.LOADING, LocalFile(sql)
+        return codec.frame(bytes((long_input.REQUEST,)) + name, self._seq)
+
+    def _file_part(self, file: LocalFile, packet: Packet) -> Reply:
+        """Take a part of the client's file.  An empty one ends it, and the statement runs."""
+        self._seq = packet.following
+        if packet.payload or packet.oversized:
+            file.add(packet.payload, packet.oversized)
+            return b""
+        self.state, self._file = ConversationState.READY, None
+        session = cast(Session, self._session)
+        return self._when(session.load(codec.statement(file.sql), file.content()), None, binary=False)
 
     def _kept(self, session: Session, key: Hashable) -> bytes | None:
         """Return the kept reply to the same request, if it is still valid."""
@@ -327,26 +339,18 @@ class Conversation:
         return self._then(session.prepare(codec.text(payload[1:])), partial(self._prepared, session, asks))
 
     def _prepared(self, session: Session, asks: bool, prepared: PreparedHandle) -> bytes:
-        if prepared.parameters > _MOST_PARAMETERS:
+        if prepared.parameters > parameters.MOST:
             session.close_statement(prepared.handle)
-            raise SqlError(*codes.PS_MANY_PARAM, f"Prepared statement contains too many placeholders "
-                                           f"({prepared.parameters}; at most {_MOST_PARAMETERS}); insert fewer "
-                                           "rows at a time")
+            raise parameters.too_many(prepared.parameters)
         number = next(self._ids) & 0xFFFFFFFF
         self._statements[number.to_bytes(4, "little")] = PreparedStatement(prepared, prepared.parameters, asks)
-        fields, count = prepared.fields, prepared.parameters
-        payloads = [codec.prepared(number, len(fields), count, 0)]
         end = [] if self._deprecate_eof else [self._end()]
-        if count:
-            payloads += [rows.parameter_definition()] * count + end
-        if fields:
-            payloads += [rows.column_definition(f) for f in fields] + end
-        return codec.frame_all(payloads, self._seq)
+        return codec.frame_all(parameters.described(number, prepared, end), self._seq)
 
     def _execute(self, session: Session, payload: bytes) -> Reply:
         statement = self._statements.get(payload[1:5])
         if statement is None or len(payload) < _EXECUTE_FIXED:
-            raise self._unknown_statement(payload, "mysqld_stmt_execute")
+            raise parameters.unknown_statement(payload, "mysqld_stmt_execute")
         handle, count = statement.prepared.handle, statement.count
         if statement.asks and self._kept_reply is not None:
             session.found_rows = codec.count_rows(self._kept_reply, self._deprecate_eof)
@@ -396,7 +400,7 @@ class Conversation:
     def _reset_statement(self, session: Session, payload: bytes) -> bytes:
         statement = self._statements.get(payload[1:5])
         if statement is None:
-            raise self._unknown_statement(payload, "mysqld_stmt_reset")
+            raise parameters.unknown_statement(payload, "mysqld_stmt_reset")
         self._take_long_data(statement)
         return self._ok()
 
@@ -406,10 +410,6 @@ class Conversation:
             self._take_long_data(statement)
             session.close_statement(statement.prepared.handle)
         return b""
-
-    def _unknown_statement(self, payload: bytes, where: str) -> SqlError:
-        number = int.from_bytes(payload[1:5], "little")
-        return SqlError(*codes.UNKNOWN_STMT_HANDLER, f"Unknown prepared statement handler ({number}) given to {where}")
 
     # --- Replies ---------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ class ConversationState(Enum):
     GREETED = "greeted"
     PROVING = "proving"
     READY = "ready"
+    LOADING = "loading"  # the client sends a file
     CLOSED = "closed"
 
 

@@ -52,6 +52,7 @@ class SessionContext(Protocol):
     prepared_texts: dict[str, str]
     temporary: TemporaryTables
     mode: SqlMode
+    local_file: bytes | None  # what the client has sent for LOAD DATA LOCAL
     permits: Permits
 
     @property

@@ -29,6 +29,7 @@ from noria.core.types import BIGINT, TEXT, Field
 from noria.server.answering import time_zone
 from noria.server.outcomes import Ok, Outcome, ResultSet, Warning_
 from noria.server.sessions.context import SessionContext
+from noria.server.sessions.given import local_load
 from noria.server.sessions.inspect import inspection
 from noria.server.sessions.running import Processes
 from noria.server.sessions.variables import changes, most_errors
@@ -44,6 +45,8 @@ async def run(session: SessionContext, command: sql.Command) -> Outcome:
     """Run a statement that changes only this session."""
     if isinstance(command, sql.ExecutePrepared):
         return await _execute(session, command)
+    if isinstance(command, sql.LoadData):
+        return await local_load.load(session, command)
     if isinstance(command, sql.SelectInto):
         return await _select_into(session, command)
     warnings: Sequence[Warning_] = ()

@@ -56,7 +56,7 @@ from noria.server.outcomes import (
     Warning_,
 )
 from noria.server.sessions import definitions, missed_reads, own_statements, session_reads, writes
-from noria.server.sessions.given import account_statements, recursion, temporary_statements
+from noria.server.sessions.given import account_statements, local_load, recursion, temporary_statements
 from noria.server.sessions.given.account_statements import ACCOUNT_STATEMENTS
 from noria.server.sessions.given.temporary import TemporaryTables
 from noria.server.sessions.inspect import information, inspection, showing
@@ -115,6 +115,7 @@ class Session:
         self.last_insert_id = 0
         self.row_count = -1
         self.temporary = TemporaryTables()
+        self.local_file: bytes | None = None
         self.found_rows = 0  # of the last SELECT; a front sets it if it answers FOUND_ROWS() after a kept reply
         self.transaction = SessionTransaction(self.transactions, self.variables, self.connection_id)
         self.offset = timedelta()  # how far the session's clock is ahead of UTC
@@ -228,6 +229,9 @@ class Session:
 
     async def _translated(self, text: str, multi: bool) -> Answer:
         return await self._each(await asyncio.to_thread(in_default_dialect, text, self.namespace), multi)
+
+    def load(self, text: str, data: bytes) -> Awaitable[Answer]:
+        return self._stoppable(local_load.with_file(self, self._each, text, data), text)
 
     def prepare(self, text: str) -> PreparedHandle:
         compiled = self._compiled(in_default_dialect(text, self.namespace), self.namespace)

@@ -74,21 +74,35 @@ async def _tried(session: SessionContext, command: Insert | Update | Delete) -> 
 
 async def run_selected(session: SessionContext, command: sql.SelectedWrite, items: Items) -> Outcome:
     """Run a write of rows that a SELECT finds.  items: answers SELECTs without FROM."""
-    await session.locked.admit_write(command, session.transaction, session.variables)
-    for table in command.tables:
-        _check_write(session, table)
-    if command.insert is not None:
-        insert = _in_mode(session, command.insert)
-        assert isinstance(insert, Insert)
-        command = replace(command, insert=insert)
+    command = await _admitted(session, command)
     select, found = command.select, None
-    leniency = leniency_of(session, command.ignores, command.insert is not None)
     if isinstance(select, tuple):
         found = _together([await items(row) for row in select])
     elif isinstance(select, sql.Select) and not session.transaction.active:
         found = await session_reads.select(session, select)
     else:
         await session_reads.wait_for_own_writes(session)
+    return await _run_found(session, command, found)
+
+
+async def run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet) -> Ok:
+    """Run a write of rows that are known."""
+    return await _run_found(session, await _admitted(session, command), found)
+
+
+async def _admitted(session: SessionContext, command: sql.SelectedWrite) -> sql.SelectedWrite:
+    await session.locked.admit_write(command, session.transaction, session.variables)
+    for table in command.tables:
+        _check_write(session, table)
+    if command.insert is None:
+        return command
+    insert = _in_mode(session, command.insert)
+    assert isinstance(insert, Insert)
+    return replace(command, insert=insert)
+
+
+async def _run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet | None) -> Ok:
+    leniency = leniency_of(session, command.ignores, command.insert is not None)
     session.running.set_state("waiting for the worker")
     try:
         result, rows = await session.transaction.write_selected(command, found, session.offset, leniency)
@@ -176,4 +190,5 @@ def applied(session: SessionContext, command: Insert | Update | Delete, result: 
     return Ok(affected, result.insert_id, (), info)
 
 
-__all__ = ["applied", "in_mode", "leniency_of", "may_be_lenient", "run", "run_selected", "submit", "warned", "written"]
+__all__ = ["applied", "in_mode", "leniency_of", "may_be_lenient", "run", "run_found", "run_selected", "submit",
+           "warned", "written"]

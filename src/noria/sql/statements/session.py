@@ -33,6 +33,7 @@ from noria.sql.statements.definitions import check_name
 from noria.sql.statements.people import accounts, grants
 from noria.sql.statements.upkeep.tables import flush, upkeep
 from noria.sql.statements.without_from import LOCK_FUNCTIONS
+from noria.sql.statements.writing import loading
 from noria.sql.text.databases import Names
 from noria.sql.text.refusals import names_no_program, refuse_program
 
@@ -484,7 +485,7 @@ _WORDS: dict[str, Callable[[_TokenReader], Command | None]] = {
     "ALTER": _alter, "CREATE": _create, "DROP": _drop,
     "RENAME": _rename,
     "GRANT": grants.grant, "REVOKE": grants.revoke,
-    "LOAD": _refused("load files with `noria load`"),
+    "LOAD": loading.load,
     "CALL": _refused("there are no stored procedures"),
     "HANDLER": _refused("use SELECT"),
     "XA": _refused("a transaction of one server commits by COMMIT"),

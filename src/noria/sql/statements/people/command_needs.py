@@ -60,12 +60,19 @@ def _no_op(command: said.NoOp, databases: Databases) -> list[Need]:
             for privilege in _UPKEEP.get(command.what, ())]
 
 
+def _load(command: said.LoadData, databases: Databases) -> list[Need]:
+    table = databases.split(command.table)
+    columns = None if command.columns is None else frozenset(filter(None, command.columns))
+    return [Need(("INSERT",), table, columns), *[Need(("DELETE",), table)] * (command.on_duplicate == "replace")]
+
+
 def _set(command: said.SetVariable, databases: Databases) -> list[Need]:
     return [_SETTING] if any(a.scope == "global" for a in command.assignments) else []
 
 
 _OF: dict[type, Callable[..., list[Need]]] = {
-    RenameTables: _rename, said.LockTables: _lock, said.Show: _show, said.NoOp: _no_op, said.SetVariable: _set,
+    RenameTables: _rename, said.LockTables: _lock, said.Show: _show, said.NoOp: _no_op,
+    said.LoadData: _load, said.SetVariable: _set,
     said.FlushHosts: lambda command, databases: [_RELOAD],
     said.Use: lambda command, databases: [Need((), (command.database, ""), sees=True)],
     said.CreateDatabase: lambda command, databases: [Need(("CREATE",), (command.database.name, ""))],

@@ -20,6 +20,7 @@ _BEFORE_SECRET = ("BY", "AS", "=", "REPLACE", ":=")
 _SECRETS = re.compile(r"\b(?:identified|password)\b", re.IGNORECASE)
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.|'')*'?|\"(?:[^\"\\]|\\.|\"\")*\"?", re.DOTALL)
 HIDDEN = "<secret>"
+SHORTEST = 4  # characters of a password that is hidden where it has no quotes, too: shorter ones are parts of words
 
 
 class Words(Protocol):
@@ -79,8 +80,8 @@ def without_secrets(error: SqlError, tokens: Sequence[Token], text: str) -> SqlE
     message = error.message
     for before, t in pairwise(tokens):
         if t.token_type in _STRINGS and before.text.upper() in _BEFORE_SECRET:
-            for secret in (text[t.start : t.end + 1], t.text):
-                message = message.replace(secret, HIDDEN) if secret else message
+            message = message.replace(text[t.start : t.end + 1], HIDDEN)
+            message = message.replace(t.text, HIDDEN) if len(t.text) >= SHORTEST else message
     return SqlError(error.code, error.state, hidden(message))
 
 
