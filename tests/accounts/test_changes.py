@@ -181,3 +181,23 @@ def test_no_repr_has_a_password() -> None:
     secret = st.Credential("", "hidden")
     accounts = after(st.CreateUsers((st.Named(APP, secret),)))
     assert "hidden" not in repr(secret) and accounts.known[APP].secret not in repr(accounts)
+
+
+def test_create_user_is_no_way_to_all_privileges() -> None:
+    """Without SYSTEM_USER, MySQL lets nobody change an account that has it."""
+    boss, many = AccountName("boss"), AccountName("many")
+    accounts = after(created(APP, boss, many), created(ROLE, roles=True), granted(Level(), "ALL", to=boss, option=True),
+                     granted(Level(), "ALL", to=ROLE, option=True), granted(Level(), "SELECT", to=many),
+                     granted(Level(), "CREATE USER", "ROLE_ADMIN", "SELECT"), granted(Level(), option=True),
+                     st.GrantRoles((ROLE,), (many,)))
+    by = actor(rights_of(accounts, APP, ()), APP)
+    word = st.Credential(password="mine")
+    for name in (ROOT, boss, many, ROLE):
+        for change in (st.AlterUsers((st.Named(name, word),)), st.DropUsers((name,)), st.RevokeAll((name,)),
+                       st.RenameUsers(((name, AccountName("other")),)), st.GrantRoles((name,), (APP,)),
+                       granted(Level(), "SELECT", to=name, revoke=True)):
+            assert number(change, accounts, by) == 1227, (name, change)
+    assert number(st.GrantRoles((ROLE,), (many,), revoke=True), accounts, by) == 1227
+    own = actor(rights_of(accounts, many, ()), many)
+    after(st.AlterUsers((st.Named(many, word),)), accounts=accounts, by=own)
+    after(st.DropUsers((boss,)), accounts=accounts)

@@ -1,7 +1,7 @@
 """Applies the statements that change accounts: `Accounts` and a statement to new `Accounts`.
 
 Keeps true: a statement that names several accounts changes all of them or none.  Who grants needs GRANT OPTION and each
-privilege that he grants.
+privilege that he grants.  An account that may do everything is changed only by one that may, and by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from noria.accounts.grants import NONE, Grants, Level
 from noria.accounts.names import AccountName, checked
 from noria.accounts.privileges import COLUMN, DATABASE, GRANT_OPTION, SERVER
 from noria.accounts.registry import Account, Accounts
-from noria.accounts.rights import Rights
+from noria.accounts.rights import Rights, rights_of
 from noria.core.errors import SqlError, not_supported
 from noria.core.errors.codes import (
     ACCESS_DENIED,
@@ -89,6 +89,7 @@ def _alter(accounts: Accounts, change: st.AlterUsers, by: Actor, notes: list[str
             if user.name is None:
                 raise _failed("ALTER USER", [name])
             continue
+        _guard(accounts, found.name, by)
         if user.credential is not None:
             found = _identified(accounts, found, user.credential, by)
         accounts = accounts.having(_with_options(found, change.options))
@@ -129,6 +130,7 @@ def _drop(accounts: Accounts, change: st.DropUsers, by: Actor, notes: list[str])
         raise _failed(f"DROP {what}", missing)
     notes += [f"Authorization ID {name} does not exist." for name in missing]
     for name in change.names:
+        _guard(accounts, name, by)
         _refuse_pinned(accounts, name, "DROP USER")
         accounts = accounts.without(name)
     return accounts
@@ -140,6 +142,7 @@ def _rename(accounts: Accounts, change: st.RenameUsers, by: Actor, notes: list[s
         found = accounts.get(old)
         if found is None or new in accounts:
             raise _failed("RENAME USER", [old])
+        _guard(accounts, old, by)
         _refuse_pinned(accounts, old, "RENAME USER")
         if any(old in a.roles for a in accounts):
             raise not_supported(f"RENAME USER of {old}, which is granted as a role", "revoke it before")
@@ -151,6 +154,15 @@ def _refuse_pinned(accounts: Accounts, name: AccountName, what: str) -> None:
     found = accounts.get(name)
     if found is not None and found.pinned:
         raise not_supported(f"{what} of {name}", "it is the administrator that the server was started with")
+
+
+def _guard(accounts: Accounts, name: AccountName, by: Actor) -> None:
+    """Raise an SqlError if the account may do everything and who changes it may not, as MySQL's SYSTEM_USER does."""
+    found = accounts.get(name)
+    if found is None or name == by.name or by.rights.everything:
+        return
+    if rights_of(accounts, name, found.roles).everything:
+        raise lacks("SYSTEM_USER")
 
 
 def _failed(what: str, names: Iterable[AccountName | None]) -> SqlError:
@@ -183,6 +195,8 @@ def _grant(accounts: Accounts, change: st.Grant, by: Actor, notes: list[str]) ->
                 not change.revoke) else no_such_grant(name)
         if account.pinned and not change.revoke:
             continue  # it may do everything
+        if change.revoke:
+            _guard(accounts, name, by)
         _refuse_pinned(accounts, name, "REVOKE")
         revise = _revoked if change.revoke else _granted
         accounts = accounts.having(replace(account, grants=revise(account, level, whole, of_columns)))
@@ -193,7 +207,7 @@ def _check_may_grant(level: Level, whole: frozenset[str], of_columns: dict[str, 
     """Raise an SqlError unless the session has GRANT OPTION at the level, and each privilege."""
     held = by.rights.server
     if level.kind == DATABASE:
-        held = by.rights.on_database(level.database)
+        held = by.rights.on_databases(level.database)
     elif level.kind != SERVER:
         held = by.rights.on_table((level.database, level.table))
     covered = whole <= held and all(
@@ -246,6 +260,7 @@ def _revoke_all(accounts: Accounts, change: st.RevokeAll, by: Actor, notes: list
         found = accounts.get(name)
         if found is None:
             raise SqlError(*NONEXISTING_GRANT, "Can't revoke all privileges for one or more of the requested users")
+        _guard(accounts, name, by)
         _refuse_pinned(accounts, name, "REVOKE ALL")
         accounts = accounts.having(replace(found, grants=Grants()))
     return accounts
@@ -259,8 +274,11 @@ def _grant_roles(accounts: Accounts, change: st.GrantRoles, by: Actor, notes: li
         if not admin and not by.rights.server & {"ROLE_ADMIN", "SUPER"}:
             raise lacks("WITH ADMIN, ROLE_ADMIN, SUPER")
         _role(accounts, role)
+        _guard(accounts, role, by)
     for name in change.names:
         account = _role(accounts, name)
+        if change.revoke:
+            _guard(accounts, name, by)
         roles = dict(account.roles)
         for role in change.roles:
             if not change.revoke:

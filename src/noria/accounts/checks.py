@@ -32,6 +32,8 @@ class Need:
     sees: any privilege for the table or database is enough.  star: the columns are written as `*`, or not at all.
 
     named: the statement has another privilege on the table, so that the error names the first column.
+
+    kept: for the table or view of the catalog, even if the session has a temporary table of its name.
     """
 
     privileges: tuple[str, ...]
@@ -41,6 +43,7 @@ class Need:
     sees: bool = False
     star: bool = False
     named: bool = False
+    kept: bool = False
 
 
 _ON_DUPLICATE = {"replace": ("INSERT", "DELETE"), "update": ("INSERT", "UPDATE"), "delete": ("DELETE",)}

@@ -124,6 +124,21 @@ def like(pattern: str, name: str) -> bool:
     return _regex(pattern).fullmatch(name) is not None
 
 
+def covers(pattern: str, other: str) -> bool:
+    r"""Whether a pattern matches every name that the other pattern matches.
+
+    >>> covers("s%", "s_"), covers("s_", "s%"), covers("s_", r"s\_"), covers(r"s\_", "s_")
+    (True, False, True, False)
+    """
+    names = "".join(_SIGNS.get(p, p[-1]) for p in re.findall(r"\\.|.", other, re.DOTALL))
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    regex = "".join({"%": ".*", "_": f"[^{_SIGNS['%']}]"}.get(p, re.escape(p[-1])) for p in parts)
+    return re.fullmatch(regex, names, re.DOTALL) is not None
+
+
+_SIGNS = {"%": "\ud800", "_": "\ud801"}  # stand for the wildcards of a pattern that is compared; no text has them
+
+
 def specificity(name: AccountName) -> tuple[int, int, bool]:
     """The order in which accounts are tried: hosts without a wildcard, networks, patterns by the place of their first
     wildcard, '%', ''.  For equal hosts, named users precede ''.
@@ -144,4 +159,4 @@ def specificity(name: AccountName) -> tuple[int, int, bool]:
     return rank, first, not name.user
 
 
-__all__ = ["ANY_HOST", "LOCALHOST", "AccountName", "checked", "hosts_of", "like", "matches", "specificity"]
+__all__ = ["ANY_HOST", "LOCALHOST", "AccountName", "checked", "covers", "hosts_of", "like", "matches", "specificity"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from noria.accounts.grants import EVERYTHING, NONE, Grants, TableName
-from noria.accounts.names import AccountName, like
+from noria.accounts.names import AccountName, covers, like
 from noria.accounts.privileges import SERVER, all_of
 from noria.accounts.registry import Accounts
 
@@ -37,6 +37,12 @@ class Rights:
         """The privileges that hold for all of a database."""
         name = database.lower()
         held = (p for g in self.grants for pattern, p in g.databases.items() if pattern == name or like(pattern, name))
+        return self.server.union(*held)
+
+    def on_databases(self, pattern: str) -> frozenset[str]:
+        """The privileges that hold for all of each database that a pattern of GRANT matches."""
+        key = pattern.lower()
+        held = (p for g in self.grants for own, p in g.databases.items() if own == key or covers(own, key))
         return self.server.union(*held)
 
     def on_table(self, table: TableName) -> frozenset[str]:

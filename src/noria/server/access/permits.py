@@ -106,7 +106,7 @@ class Permits:
                                                       "executing this statement.")
 
     def _is_own(self, need: Need, databases: Databases, own: OwnTables) -> bool:
-        if not own or need.table is None or not need.table[1]:
+        if not own or need.kept or need.table is None or not need.table[1]:
             return False
         database, name = need.table
         internal = name if database.lower() == "noria" else f"{database}.{name}"

@@ -29,7 +29,7 @@ def needs_of_command(command: Command, names: Names) -> list[Need]:
 
 
 def _rename(command: RenameTables, databases: Databases) -> list[Need]:
-    return [Need((privilege,), databases.split(name)) for old, new in command.names
+    return [Need((privilege,), databases.split(name), kept=True) for old, new in command.names
             for name, needed in ((old, ("ALTER", "DROP")), (new, ("CREATE", "INSERT"))) for privilege in needed]
 
 
@@ -46,7 +46,7 @@ def _show(command: said.Show, databases: Databases) -> list[Need]:
         return [Need((), (command.target, ""), sees=True)] if command.target else []
     if what == "create view":
         table = databases.split(command.target)
-        return [Need(("SHOW VIEW",), table), Need(("SELECT",), table)]
+        return [Need(("SHOW VIEW",), table, kept=True), Need(("SELECT",), table, kept=True)]
     if what in ("create table", "columns", "index") and command.target:
         word = "SELECT" if what == "columns" else "SHOW"
         return [Need((), databases.split(command.target), command=word, sees=True)]

@@ -10,6 +10,7 @@ SELECT on the view alone: below it, the rights of its definer counted when it wa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
@@ -76,6 +77,7 @@ _BEFORE_EXPLAINED = ("EXTENDED", "PARTITIONS", "ANALYZE", "FORMAT", "=", "TRADIT
 class _Used:
     """A table of a FROM.  called: the name that columns use, folded."""
 
+    node: exp.Table
     table: TableName
     called: str
     reads: set[str] = field(default_factory=set)
@@ -109,6 +111,8 @@ class _Tree:
             elif isinstance(part, exp.Join) and part.args.get("using"):
                 for name in part.args["using"]:
                     self._place(name.name, "", _block(part))
+            elif isinstance(part, exp.Join) and part.args.get("method") == "NATURAL":
+                self._read_common(part)
         found += self._writes()
         for used in (u for block in self._used.values() for u in block):
             if used.selects or used.reads:
@@ -132,8 +136,8 @@ class _Tree:
             return
         block = _block(node)
         written = self._is_written(node, block)
-        used = _Used(table, (node.alias or node.name).lower(), selects=not written)
-        if isinstance(block, exp.Delete) and node.arg_key == "tables":
+        used = _Used(node, table, (node.alias or node.name).lower(), selects=not written)
+        if isinstance(block, exp.Delete) and any(node is t for t in _deleted(block)):
             return  # a name of one that FROM has
         self._used.setdefault(id(block), []).append(used)
         if written:
@@ -146,12 +150,18 @@ class _Tree:
             return node is target
         if not isinstance(block, exp.Update | exp.Delete) or block is not self._tree.unnest():
             return False
-        targets = {t.name.lower() for t in block.args.get("tables") or ()}
-        if isinstance(block, exp.Delete):
-            return (node.alias or node.name).lower() in targets if targets else node is block.this
-        set_of = {c.table.lower() for e in block.expressions for c in [e.this] if isinstance(c, exp.Column)}
         called = (node.alias or node.name).lower()
-        return called in set_of or (node is block.this and "" in set_of)
+        if isinstance(block, exp.Delete):
+            targets = {t.name.lower() for t in _deleted(block)}
+            return called in targets if targets else node is block.this
+        return any(self._sets(block, node, called, c) for c in _set_columns(block))
+
+    def _sets(self, block: exp.Update, node: exp.Table, called: str, column: exp.Column) -> bool:
+        """Whether an UPDATE may set this column in the table.  A name alone is of each table that has it."""
+        if column.table:
+            return column.table.lower() == called
+        alone = node is block.this and not node.args.get("joins")
+        return alone or column.name.lower() in {c.lower() for c in self._columns(*self._name(node))}
 
     # ------------------------------------------------------------ columns
     def _read(self, column: exp.Column) -> None:
@@ -180,6 +190,20 @@ class _Tree:
                 return
             block = _block(block)
 
+    def _read_common(self, join: exp.Join) -> None:
+        """Note that the columns of a NATURAL JOIN are read: those that two of its tables have."""
+        block = _block(join)
+        tables = self._used.get(id(block), [])
+        known = [{c.lower() for c in self._columns(*used.table)} for used in tables]
+        sources = 0 if block is None else sum(1 for n in self._statement.nodes if isinstance(
+            n, exp.From | exp.Join) and _block(n) is block)
+        if len(tables) < sources or not all(known):  # a source may have any column
+            self._read_all(tables)
+            return
+        counts = Counter(name for names in known for name in names)
+        for used, names in zip(tables, known, strict=True):
+            used.reads.update(name for name in names if counts[name] > 1)
+
     def _read_all(self, tables: Sequence[_Used]) -> None:
         for used in tables:
             used.reads.update(self._columns(*used.table))
@@ -197,8 +221,7 @@ class _Tree:
         written = list(self._written.values())
         found: list[Need] = []
         for used in written:
-            columns = {e.this.name for e in tree.expressions if isinstance(e.this, exp.Column)
-                       and (e.this.table.lower() or used.called) == used.called}
+            columns = {c.name for c in _set_columns(tree) if self._sets(tree, used.node, used.called, c)}
             found.append(_need("UPDATE", used.table, columns))
         return found
 
@@ -254,17 +277,18 @@ class _Tree:
                 found.append(Need(("CREATE TEMPORARY TABLES",), (table[0], "")))
                 continue
             if part == "created" and isinstance(tree, exp.Create) and tree.kind == "VIEW":
-                found.append(Need(("CREATE VIEW",), table))
+                found.append(Need(("CREATE VIEW",), table, kept=True))
                 if tree.args.get("replace"):
-                    found.append(Need(("DROP",), table))
+                    found.append(Need(("DROP",), table, kept=True))
                 continue
             if part == "created" and tree.args.get("expression") is not None:
-                found.append(Need(("INSERT",), table))
+                found.append(Need(("INSERT",), table, kept=True))
             renames = isinstance(tree, exp.Alter) and any(isinstance(a, exp.AlterRename) for a in tree.args["actions"])
             if part == "dropped" and self._statement.temporary:
                 continue
             needed = _OF_PART[part] + (("DROP",) if part == "altered" and renames else ())
-            found += [Need((privilege,), table) for privilege in needed]
+            kept = part in ("created", "parent", "renamed") or (isinstance(tree, exp.Drop) and tree.kind == "VIEW")
+            found += [Need((privilege,), table, kept=kept) for privilege in needed]
         return found
 
 
@@ -274,6 +298,17 @@ _OF_PART = {"index": ("INDEX",), "created": ("CREATE",), "altered": ("ALTER",), 
 
 def _need(privilege: str, table: TableName, columns: set[str]) -> Need:
     return Need((privilege,), table, frozenset(columns))
+
+
+def _deleted(block: exp.Delete) -> list[exp.Table]:
+    """The names before FROM, or before USING, of the tables that a DELETE writes."""
+    if block.args.get("using"):
+        return [block.this, *(j.this for j in block.this.args.get("joins") or ())]
+    return list(block.args.get("tables") or ())
+
+
+def _set_columns(block: exp.Update) -> list[exp.Column]:
+    return [e.this for e in block.expressions if isinstance(e.this, exp.Column)]
 
 
 def _block(node: exp.Expr) -> exp.Expr | None:
