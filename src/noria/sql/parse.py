@@ -53,7 +53,7 @@ from noria.sql.statements import (
     placeholder_views,
     session,
 )
-from noria.sql.statements.qualified import check_parts, in_stored, is_plain, qualify
+from noria.sql.statements.qualified import check_parts, check_stored, in_stored, is_plain, qualify
 from noria.sql.statements.without_from import from_nothing, items_of
 from noria.sql.statements.writing import selected_writes, table_copies, writes
 from noria.sql.text import literal_rows
@@ -142,9 +142,11 @@ def _plan_statement(tokens: list[Token], text: str, catalog: Catalog, names: Nam
     check_parts(statement.nodes)
     if isinstance(statement.tree, _SELECTS) and information.reads_information_schema(statement.nodes):
         return _information(statement, names)
-    if _makes_view(statement.tree) and names is not STORED and not is_plain(statement.nodes, names):
-        stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
-        return _plan(tokenize(stored), stored, catalog, STORED)
+    if _makes_view(statement.tree) and names is not STORED:
+        check_stored(tokens)
+        if not is_plain(statement.nodes, names):
+            stored = in_stored(tokens, text, statement, names)  # a view means the same in every session
+            return _plan(tokenize(stored), stored, catalog, STORED)
     qualify(statement, names)
     if any(isinstance(n, exp.Lateral) for n in statement.nodes) and lateral.joined(statement.tree):
         statement = replace(statement, nodes=nodes_of(statement.tree))

@@ -8,7 +8,8 @@
 So the rest of the system knows one dialect.  Two signs that no client writes stand for what the default dialect lacks
 (`text/syntax.py`).  IGNORE_SPACE needs no translation: spaces before brackets are read in every mode.
 
-Keeps true: a translated text means in the default dialect what the text means in its own.  Comments stay.
+Keeps true: a translated text means in the default dialect what the text means in its own.  Comments stay.  A LIKE stays
+if it means the same there: before a pattern without a backslash, in SHOW, in CREATE TABLE … LIKE.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ TRANSLATED = (ANSI_QUOTES, NO_ESCAPES, PIPES, REAL)
 EXPANDED = {"ANSI": (REAL, PIPES, ANSI_QUOTES, "IGNORE_SPACE", "ONLY_FULL_GROUP_BY"),
             "TRADITIONAL": ("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "NO_ZERO_IN_DATE", "NO_ZERO_DATE",
                             "ERROR_FOR_DIVISION_BY_ZERO", "NO_ENGINE_SUBSTITUTION")}
-_DEFINITION = re.compile(r"\s*+(?:create|alter)\b", re.IGNORECASE)
+_LEAD = r"(?:\s|/\*(?!!).*?\*/|/\*!\d*|\#[^\n]*|--(?=\s)[^\n]*)*+"  # what may precede the first word
+_NAME = r"(?:`[^`]*`|\"[^\"]*\"|[\w$]+)"
+_FIRST = re.compile(rf"{_LEAD}(?:(?P<definition>create|alter)|(?P<show>show))\b", re.IGNORECASE | re.DOTALL)
+_COPY = re.compile(rf"{_LEAD}create\s+(?:temporary\s+)?table\s+(?:if\s+not\s+exists\s+)?{_NAME}\s*(?:\.\s*{_NAME}\s*)?"
+                   r"(?:\(\s*)?", re.IGNORECASE | re.DOTALL)  # CREATE TABLE a LIKE b, before LIKE
+_SAME = r"\s*+'[^'\\]*+'(?=\s*+(?:\Z|[);,]|(?:and|or|escape|order|group|having|limit)\b))"  # a pattern without escapes
 _WITH_ESCAPES, _WITHOUT = (rf"{q}(?:[^{q}\\]|\\.|{q}{q})*+(?:{q}|\Z)" for q in "'\""), (
     rf"{q}(?:[^{q}]|{q}{q})*+(?:{q}|\Z)" for q in "'\"")
 _STRINGS = {True: tuple(_WITHOUT), False: tuple(_WITH_ESCAPES)}
@@ -42,7 +48,9 @@ def in_default_dialect(text: str, namespace: str) -> str:
 
 
 def _translated(text: str, modes: Collection[str]) -> str:
-    definition = _DEFINITION.match(text) is not None
+    first = _FIRST.match(text)
+    definition = first is not None and first.lastgroup == "definition"
+    shows = first is not None and first.lastgroup == "show"
 
     def part(m: re.Match[str]) -> str:
         said = m[0]
@@ -55,7 +63,8 @@ def _translated(text: str, modes: Collection[str]) -> str:
                 raise not_supported("|| in a definition in a session with PIPES_AS_CONCAT", "write CONCAT(…)")
             return CONCAT_SIGN
         if said[0] in "lL" and m.lastgroup == "like":
-            return LIKE_SIGN
+            copies = definition and _COPY.fullmatch(text, 0, m.start())
+            return said if copies or shows else LIKE_SIGN
         return "FLOAT" if m.lastgroup == "real" else said
 
     return _parts(frozenset(modes), definition).sub(part, text)
@@ -78,7 +87,7 @@ def _parts(modes: frozenset[str], definition: bool) -> re.Pattern[str]:
     if PIPES in modes:
         parts.append(r"\|\|")
     if NO_ESCAPES in modes:
-        parts.append(r"(?P<like>(?<![\w$@.])like(?![\w$]))")
+        parts.append(rf"(?P<like>(?<![\w$@.])like(?![\w$])(?!{_SAME}))")
     if REAL in modes and definition:
         parts.append(r"(?P<real>(?<![\w$@.])real(?![\w$]))")
     return re.compile("|".join(parts), re.IGNORECASE | re.DOTALL)

@@ -93,6 +93,9 @@ def _number(value: Any, column: Column, row: int, error: SqlError) -> Warned:
         number = number_prefix(value)
         if isinstance(number, float):
             number = Decimal(repr(number))
+    elif isinstance(value, timedelta):
+        minutes, seconds = divmod(abs(value) // timedelta(seconds=1), 60)
+        number = (minutes // 60 * 10_000 + minutes % 60 * 100 + seconds) * (-1 if value < timedelta() else 1)
     elif not isinstance(value, (int, float, Decimal)):
         number = Decimal(value.strftime("%Y%m%d%H%M%S" if isinstance(value, datetime) else "%Y%m%d")) if isinstance(
             value, date) else 0

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
-from noria.core.errors import SqlError, ambiguous_column, unknown_column
+from noria.core.errors import SqlError, ambiguous_column, not_supported, unknown_column
 from noria.core.errors.codes import PARSE_ERROR
 from noria.core.identifiers import quote_identifier
 from noria.sql.text.comments import opened
 from noria.sql.text.databases import HOME, STORED, Names
-from noria.sql.text.syntax import Statement, parse_tokens, tokenize
+from noria.sql.text.syntax import CONCAT_SIGN, LIKE_SIGN, Statement, parse_tokens, tokenize
 
 _CALLED = (exp.From, exp.Join, exp.Subquery, exp.Update, exp.Delete)  # parents of a table that columns refer to
 _BLOCKS = (exp.Select, exp.Update, exp.Delete, exp.Insert)
@@ -193,6 +193,16 @@ def _refuse_if_ambiguous(column: exp.Column, blocks: dict[int, list[_Place]]) ->
 
 
 # ------------------------------------------------------------ in a text
+def check_stored(tokens: Sequence[Token]) -> None:
+    """Raise SqlError 1235 for a CREATE VIEW with a sign that stands for a session's dialect (`sql_modes.py`)."""
+    for token in tokens:
+        if token.text == LIKE_SIGN and token.token_type is TokenType.SOUNDS_LIKE:
+            raise not_supported("LIKE in a view in a session with NO_BACKSLASH_ESCAPES",
+                                "create the view without that mode")
+        if token.text == CONCAT_SIGN and token.token_type is TokenType.DOTCARET:
+            raise not_supported("|| in a definition in a session with PIPES_AS_CONCAT", "write CONCAT(…)")
+
+
 def in_stored(tokens: Sequence[Token], text: str, statement: Statement, names: Names) -> str:
     """The text of a CREATE VIEW as it is stored: each table outside of `noria` with its database."""
     return _written(tokens, text, statement, names, HOME)
@@ -229,4 +239,4 @@ def _written(tokens: Sequence[Token], text: str, statement: Statement, names: Na
     return "".join([*out, source[at : tokens[-1].end + 1]])
 
 
-__all__ = ["check_parts", "in_stored", "is_plain", "named_tables", "qualify", "shown_in"]
+__all__ = ["check_parts", "check_stored", "in_stored", "is_plain", "named_tables", "qualify", "shown_in"]

@@ -91,6 +91,27 @@ def test_like_without_an_escape_character(local: LocalServer) -> None:
         assert cursor.fetchall() == [(4,)]
 
 
+def test_like_of_names_lists_and_views(local: LocalServer) -> None:
+    r"""LIKE stays in SHOW and CREATE TABLE, and views are stored in the default dialect.  A view of `\` is refused."""
+    with local.connect() as c:
+        for text in (*SETUP, "CREATE DATABASE shop", "SET sql_mode = 'NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'"):
+            outcome(c, text)
+        assert outcome(c, "SHOW TABLES LIKE 't'")[1] == outcome(c, "/* x */ SHOW TABLES LIKE 't'")[1] == [("t",)]
+        assert outcome(c, "SHOW VARIABLES LIKE 'port_'")[1] == []
+        for text in ("CREATE TABLE u LIKE t", "CREATE TABLE IF NOT EXISTS shop.`u v` (LIKE t)",
+                     "CREATE VIEW v AS SELECT id FROM t WHERE s LIKE 'a%' AND id > 1"):
+            assert outcome(c, text) == 0, text
+        assert outcome(c, "SHOW CREATE VIEW v")[1][0][1] == (
+            "CREATE VIEW v AS SELECT id FROM t WHERE s LIKE 'a%' AND id > 1")
+        assert sorted(outcome(c, "SELECT * FROM v")[1]) == [(2,), (4,)]
+        for database in ("noria", "shop"):
+            outcome(c, f"USE {database}")
+            for text in (r"CREATE VIEW w AS SELECT id FROM noria.t WHERE s LIKE 'a\%'",
+                         "/* x */ CREATE VIEW w AS SELECT id || 'x' AS y FROM noria.t",
+                         "/*!50001 CREATE VIEW w AS SELECT id || 'x' AS y FROM noria.t */"):
+                assert outcome(c, text) == 1235, text
+
+
 def test_sessions_of_both_dialects_share_a_server(local: LocalServer) -> None:
     """The same text means another thing to each; kept replies do not mix."""
     with local.connect() as plain, local.connect() as ansi:
@@ -151,7 +172,12 @@ def test_other_modes_are_refused(local: LocalServer) -> None:
 @pytest.mark.parametrize(("modes", "text", "wanted"), [
     ("ANSI_QUOTES", "\"a`b\" '\"' `\"`", "`a``b` '\"' `\"`"), ("ANSI_QUOTES", '"open', '"open'),
     ("ANSI_QUOTES", r'"a\" "b"', r'`a\` `b`'), ("NO_BACKSLASH_ESCAPES", r"'a\' 'b'", r"'a\\' 'b'"),
-    ("NO_BACKSLASH_ESCAPES", "a LIKE x.like", "a \ue002 x.like"), ("PIPES_AS_CONCAT", "a||'||'", "a\ue001'||'"),
+    ("NO_BACKSLASH_ESCAPES", "a LIKE x.like", "a \ue002 x.like"),
+    ("NO_BACKSLASH_ESCAPES", "a LIKE 'x' AND b LIKE 'x' 'y'", "a LIKE 'x' AND b \ue002 'x' 'y'"),
+    ("NO_BACKSLASH_ESCAPES", "CREATE TABLE a AS SELECT b LIKE c", "CREATE TABLE a AS SELECT b \ue002 c"),
+    ("NO_BACKSLASH_ESCAPES", "CREATE TABLE a (b INT CHECK (b LIKE c))", "CREATE TABLE a (b INT CHECK (b \ue002 c))"),
+    ("NO_BACKSLASH_ESCAPES", "-- x\ncreate table `a b` . c like d", "-- x\ncreate table `a b` . c like d"),
+    ("PIPES_AS_CONCAT", "a||'||'", "a\ue001'||'"),
     ("PIPES_AS_CONCAT", "/*!40101 a||b */ /* || */", "/*!40101 a\ue001b */ /* || */"),
     ("REAL_AS_FLOAT", "CREATE TABLE real (a real, `real` int)", "CREATE TABLE FLOAT (a FLOAT, `real` int)"),
     ("REAL_AS_FLOAT", "SELECT real FROM t", "SELECT real FROM t"),

@@ -174,3 +174,20 @@ def test_temporary_tables_and_json(local: LocalServer) -> None:
         assert outcome(c, "INSERT INTO j VALUES (1, 'no document')") == ("error", 3140)
         assert outcome(c, "INSERT INTO j (id) VALUES (2)") == (1, [1364])
         assert outcome(c, "SELECT * FROM j")[0] == [(2, "null")]
+
+
+CLOCKS = ("NOW()", "CURRENT_DATE", "CURRENT_TIME", "UNIX_TIMESTAMP()", "NOW() + INTERVAL 1 DAY", "YEAR(NOW()) * 100")
+
+
+@needs_mariadb
+def test_the_clock_in_columns_that_are_too_small(local: LocalServer, maria: MariaDb, workers: int) -> None:
+    """The values are compared where they do not depend on the second."""
+    with maria.connect(f"clock{workers}") as theirs, local.connect() as mine:
+        for text in ("SET sql_mode = ''", *TABLES):
+            outcome(theirs, text), outcome(mine, text)
+        cases = [(clock, column) for clock in CLOCKS for column in COLUMNS if column != "k"]
+        for at, (clock, column) in enumerate(cases):
+            insert = f"INSERT INTO v (id, {column}) VALUES ({at}, {clock})"
+            kept = f"SELECT {column if column in 'tudelh' else 1} FROM v WHERE id = {at}"
+            found = [(outcome(c, insert)[0], outcome(c, kept)[0]) for c in (mine, theirs)]
+            assert found[0] == found[1], insert

@@ -109,7 +109,7 @@ class Leniency:
         """What the column keeps of a value of an INSERT.  alone: a NULL that it may not have stays an error."""
         if isinstance(value, Expr):
             if uses_clock(value):
-                return value
+                return value if column.generated or column.type.is_json else fitted(value, column)
             value = self._divided(value)
         if value is DEFAULT:
             return self._noted(without_default(column)) if _lacks_default(column) else value
