@@ -33,6 +33,8 @@ class Need:
 
     named: the statement has another privilege on the table, so that the error names the first column.
 
+    of_view: only if the table is a view.
+
     kept: for the table or view of the catalog, even if the session has a temporary table of its name.
     """
 
@@ -44,6 +46,7 @@ class Need:
     star: bool = False
     named: bool = False
     kept: bool = False
+    of_view: bool = False
 
 
 _ON_DUPLICATE = {"replace": ("INSERT", "DELETE"), "update": ("INSERT", "UPDATE"), "delete": ("DELETE",)}

@@ -251,6 +251,20 @@ def test_who_may_not_see_is_not_shown(server: LocalServer) -> None:
     assert run(app, "SELECT name FROM cheap WHERE id = 1") == [("pen",)], "below a view, its definer's rights count"
 
 
+def test_texts_of_views_and_keys_of_hidden_columns_are_not_shown(server: LocalServer) -> None:
+    root = server.connect()
+    run(root, "CREATE TABLE shop.kid (id INT PRIMARY KEY, item INT, FOREIGN KEY (item) REFERENCES shop.items (id))",
+        "GRANT SELECT (id) ON shop.kid TO app", "GRANT SELECT ON shop.cheap TO app")
+    app = server.connect(user="app", password="word", database="shop")
+    keys = "SELECT column_name FROM information_schema.key_column_usage WHERE table_name = 'kid' ORDER BY 1"
+    texts = "SELECT view_definition FROM information_schema.views WHERE table_name = 'cheap'"
+    assert run(app, keys) == [("id",)] and run(app, texts) == [("",)]
+    assert run(root, keys) == [("id",), ("item",)] and "price" in run(root, texts)[0][0]
+    assert number_of(app, "EXPLAIN SELECT * FROM cheap") == 1142, "it would show the view's conditions"
+    run(root, "GRANT SHOW VIEW ON shop.cheap TO app")
+    assert "price" in run(app, texts)[0][0] and number_of(app, "EXPLAIN SELECT * FROM cheap") == 0
+
+
 def test_no_password_is_shown(server: LocalServer) -> None:
     root = server.connect()
     for text in ("CREATE USER x IDENTIFIED BY 'hidden' BY", "CREATE USER x IDENTIFIED WITH 'hidden' BY 'hidden'",

@@ -92,7 +92,8 @@ class Permits:
         if self.account is not None and self._access.is_expired(self.account):
             self._check_expired(text, names)
         needs = needs_of(text, names, self._columns)
-        check([n for n in needs if not self._is_own(n, databases, own)], self.rights, self.who)
+        holds = [n for n in needs if not self._is_own(n, databases, own)]
+        check([n for n in holds if not n.of_view or self._is_view(n, databases)], self.rights, self.who)
 
     def require(self, *needs: Need) -> None:
         if self.scope:
@@ -111,6 +112,14 @@ class Permits:
         database, name = need.table
         internal = name if database.lower() == "noria" else f"{database}.{name}"
         return own.find(internal) is not None and databases.split(internal)[1] == name
+
+    def _is_view(self, need: Need, databases: Databases) -> bool:
+        """Whether the table that is needed is a view."""
+        if need.table is None or databases.get(need.table[0]) is None:
+            return False
+        database, name = need.table
+        internal = name if database.lower() == "noria" else f"{database}.{name}"
+        return self._catalog.view(internal) is not None or self._catalog.placeholder_view(internal) is not None
 
     def _columns(self, database: str, table: str) -> Sequence[str]:
         found = self._catalog.databases.get(database)

@@ -45,6 +45,10 @@ class SeenCatalog:
     def sees_column(self, name: str, column: str) -> bool:
         return self._rights.sees_column(self._catalog.databases.split(name), column)
 
+    def shows_view(self, name: str) -> bool:
+        """Whether the text of a view is shown."""
+        return {"SELECT", "SHOW VIEW"} <= self._rights.on_table(self._catalog.databases.split(name))
+
     def privileges_on(self, name: str, column: str) -> str:
         """As SHOW FULL COLUMNS lists them."""
         table = self._catalog.databases.split(name)

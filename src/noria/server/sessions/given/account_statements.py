@@ -42,9 +42,13 @@ async def run(session: SessionContext, command: st.Statement) -> Outcome:
 
 
 def _check_table(session: SessionContext, command: st.Grant) -> None:
-    """Raise error 1146 for GRANT on a table that does not exist, unless it grants CREATE."""
+    """Raise error 1146 for GRANT on a table that does not exist, unless it grants CREATE.
+
+    Who may not grant there is refused later, alike whether it exists or not."""
     level, catalog = command.level, session.executor.program.catalog
     if not level.table or command.revoke or any(p in ("CREATE", "ALL") for p, _ in command.privileges):
+        return
+    if "GRANT OPTION" not in session.permits.rights.on_table((level.database, level.table)):
         return
     databases: Databases = catalog.databases
     found = databases.get(level.database)

@@ -182,11 +182,14 @@ def _check_constraints(program: NamedRelations) -> Iterator[Values]:
 def _key_column_usage(program: NamedRelations) -> Iterator[Values]:
     for named, table, _, columns in _constraints(program):
         for n, c in enumerate(columns):
-            yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
+            if inspection.sees_column(program, table.name, table.columns[c].name):
+                yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
     for table in program.tables():
         for key in table.foreign_keys:
             database, parent = program.databases.split(key.parent)
             for n, (c, name) in enumerate(zip(key.columns, key.parent_columns, strict=True)):
+                if not inspection.sees_column(program, table.name, table.columns[c].name):
+                    continue
                 yield {**_constrained(program, table), "constraint_name": key.name,
                        "column_name": table.columns[c].name, "ordinal_position": n + 1,
                        "position_in_unique_constraint": n + 1, "referenced_table_schema": database,
@@ -210,7 +213,8 @@ def _views(program: NamedRelations) -> Iterator[Values]:
     there = [(v.name, v.text) for v in program.views() if not v.feed]
     for name, text in [*there, *((v.name, v.text) for v in program.placeholder_views())]:
         database, bare = program.databases.split(name)
-        yield {"table_catalog": "def", "table_schema": database, "table_name": bare, "view_definition": text,
+        shown = text if inspection.shows_view(program, name) else ""
+        yield {"table_catalog": "def", "table_schema": database, "table_name": bare, "view_definition": shown,
                "check_option": "NONE", "is_updatable": "NO", "security_type": "DEFINER",
                "character_set_client": "utf8mb4", "collation_connection": _COLLATION}
 

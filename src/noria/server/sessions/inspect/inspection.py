@@ -349,6 +349,10 @@ def databases_of(program: Any) -> list[Database]:
     return found
 
 
+def shows_view(program: Any, view: str) -> bool:
+    return not hasattr(program, "listed_databases") or program.shows_view(view)
+
+
 def sees_column(program: Any, table: str, column: str) -> bool:
     return not hasattr(program, "listed_databases") or program.sees_column(table, column)
 

@@ -51,7 +51,8 @@ def _needs(tokens: list[Token], text: str, names: Names, columns: Columns) -> li
         return needs_of_command(said, names)
     if word in ("EXPLAIN", "DESCRIBE", "DESC"):
         rest = list(dropwhile(lambda t: t.text.upper() in _BEFORE_EXPLAINED, tokens[1:]))
-        return _needs(rest, text, names, columns) if rest else []
+        found = _needs(rest, text, names, columns) if rest else []
+        return [*found, *(Need(("SHOW VIEW",), n.table, of_view=True) for n in found if "SELECT" in n.privileges)]
     if word == "DO":
         do = tokens[0]
         tokens = [Token(TokenType.SELECT, do.text, do.line, do.col, do.start, do.end), *tokens[1:]]
