@@ -339,6 +339,16 @@ def test_http(tmp_path: Path) -> None:
         assert [v["name"] for v in ask("/views")[1]] == []
         assert ask("/tables/shop.secrets") == (403, 1142) and ask("/tables/shop.items")[0] == 200
         assert ask("/views/shop.cheap/rows") == (403, 1142)
+        local.run("GRANT SELECT ON shop.cheap TO app")
+        assert ask("/views/shop.cheap")[1]["text"] == "" and "price" not in json.dumps(ask("/views/shop.cheap"))
+        local.run("GRANT SHOW VIEW ON shop.cheap TO app")
+        assert "price" in ask("/views/shop.cheap")[1]["text"]
+        local.run("REVOKE SHOW VIEW ON shop.cheap FROM app", "GRANT SELECT ON noria.* TO app",
+                  *["SELECT word FROM shop.secrets WHERE id = 1 AND word <> 'hidden'"] * 6)
+        assert "hidden" in json.dumps(ask("/views", user="root", password="")[1]), "there is an ad-hoc view"
+        (cheap,) = ask("/views")[1]
+        assert (cheap["name"], cheap["text"], cheap["explain"]) == ("shop.cheap", "", "")
+        local.run("REVOKE SELECT ON shop.cheap FROM app", "REVOKE SELECT ON noria.* FROM app")
         with urllib.request.urlopen(f"http://127.0.0.1:{local.port}/views") as answer:
             assert answer.status == 200, "root needs no password on loopback until he sets one"
         db = noria.connect(f"http://app:word@127.0.0.1:{local.port}")

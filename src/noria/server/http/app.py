@@ -275,8 +275,9 @@ class Api:
         return JSONResponse(await self._s.ask("waits"))
 
     async def views(self, request: Request) -> Response:
-        seen, databases = permissions.of(request).sees, self._s.databases
-        return JSONResponse([view for view in self._s.view_list() if seen(view["name"], databases)])
+        by, databases = permissions.of(request), self._s.databases
+        return JSONResponse([by.without_text(view, databases.split(view["name"])) for view in self._s.view_list()
+                             if by.lists(view["name"], view["kind"], databases)])
 
     async def view(self, request: Request) -> Response:
         name = bodies.name_of(request)
@@ -284,7 +285,8 @@ class Api:
         view = self._s.catalog_view(name)
         if view is None:
             raise unknown_table(name.replace("`", ""))
-        return JSONResponse(about_view(view, self._s.catalog_reader(view)))
+        about = about_view(view, self._s.catalog_reader(view))
+        return JSONResponse(permissions.of(request).without_text(about, self._s.place(name)))
 
     async def table(self, request: Request) -> Response:
         name = bodies.name_of(request)

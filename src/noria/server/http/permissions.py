@@ -74,7 +74,15 @@ class Permission:
     def see(self, table: TableName) -> None:
         self.require(Need((), table, command="SHOW", sees=True))
 
-    def sees(self, name: str, databases: Databases) -> bool:
+    def without_text(self, about: dict[str, Any], view: TableName) -> dict[str, Any]:
+        """What is told of a view: its text only with SHOW VIEW and SELECT."""
+        shown = self.rights.everything or {"SELECT", "SHOW VIEW"} <= self.rights.on_table(view)
+        return about if shown else {**about, **{part: "" for part in ("text", "explain") if part in about}}
+
+    def lists(self, name: str, kind: str, databases: Databases) -> bool:
+        """Whether a view is listed.  Views that no statement has named tell of the queries of others."""
+        if kind in ("ad-hoc", "internal"):
+            return self.rights.everything or "PROCESS" in self.rights.server
         return self.rights.everything or self.rights.sees_table(databases.split(name))
 
     def write(self, table: TableName, on_duplicate: str) -> None:
