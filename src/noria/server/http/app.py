@@ -275,9 +275,7 @@ class Api:
         return JSONResponse(await self._s.ask("waits"))
 
     async def views(self, request: Request) -> Response:
-        by, databases = permissions.of(request), self._s.databases
-        return JSONResponse([by.without_text(view, databases.split(view["name"])) for view in self._s.view_list()
-                             if by.lists(view["name"], view["kind"], databases)])
+        return JSONResponse(permissions.of(request).listed(self._s.view_list(), self._s.databases))
 
     async def view(self, request: Request) -> Response:
         name = bodies.name_of(request)

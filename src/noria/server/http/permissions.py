@@ -15,7 +15,7 @@ Keeps true: a path that is not listed in `OPEN` needs everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,11 +79,15 @@ class Permission:
         shown = self.rights.everything or {"SELECT", "SHOW VIEW"} <= self.rights.on_table(view)
         return about if shown else {**about, **{part: "" for part in ("text", "explain") if part in about}}
 
-    def lists(self, name: str, kind: str, databases: Databases) -> bool:
-        """Whether a view is listed.  Views that no statement has named tell of the queries of others."""
-        if kind in ("ad-hoc", "internal"):
-            return self.rights.everything or "PROCESS" in self.rights.server
-        return self.rights.everything or self.rights.sees_table(databases.split(name))
+    def listed(self, views: Sequence[dict[str, Any]], databases: Databases) -> list[dict[str, Any]]:
+        """These views without what the account may not see.  Those that no statement has named tell of the queries of
+        others."""
+        if self.rights.everything:
+            return list(views)
+        processes = "PROCESS" in self.rights.server
+        named = [(view, databases.split(view["name"])) for view in views]
+        return [self.without_text(view, place) for view, place in named if (
+            processes if view["kind"] in ("ad-hoc", "internal") else self.rights.sees_table(place))]
 
     def write(self, table: TableName, on_duplicate: str) -> None:
         self.require(*writes(table, on_duplicate))
