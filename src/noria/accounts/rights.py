@@ -55,6 +55,12 @@ class Rights:
         key = table[0].lower(), table[1].lower()
         return frozenset(c for g in self.grants for c, held in g.columns.get(key, {}).items() if privilege in held)
 
+    def anywhere(self, privilege: str) -> bool:
+        """Whether the account has a privilege for anything."""
+        held = (p for g in self.grants for p in (*g.databases.values(), *g.tables.values()))
+        return privilege in self.server.union(*held) or any(
+            privilege in p for g in self.grants for columns in g.columns.values() for p in columns.values())
+
     # ------------------------------------------------------------ what is shown
     def sees_database(self, database: str) -> bool:
         """Whether the account has any privilege for anything in the database."""

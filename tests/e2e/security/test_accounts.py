@@ -18,6 +18,7 @@ import pytest
 import noria
 from e2e.local import LocalServer
 from e2e.mariadb import needs_mariadb
+from noria.server.sessions.held_transactions import Caller
 from server.local_services import LocalServices
 
 SETUP = ("CREATE DATABASE shop", "CREATE TABLE shop.items (id INT PRIMARY KEY, name VARCHAR(20), price INT)",
@@ -336,6 +337,7 @@ def test_http(tmp_path: Path) -> None:
             assert ask(path) == (403, 1227), path
         for path in ("/apply", "/load", "/verify", "/backup", "/limit", "/evict"):
             assert ask(path, {"table": "shop.items"})[0] == 403, path
+        assert ask("/source/writes/0123456789abcdef/drop", {}) == (403, 1227)
         assert [v["name"] for v in ask("/views")[1]] == []
         assert ask("/tables/shop.secrets") == (403, 1142) and ask("/tables/shop.items")[0] == 200
         assert ask("/views/shop.cheap/rows") == (403, 1142)
@@ -361,3 +363,19 @@ def test_http(tmp_path: Path) -> None:
             assert e.value.code in (1142, 1227)
         local.run("DROP USER app")
         assert ask("/sql", {"sql": "SELECT 1"})[0] == 401
+
+
+def test_a_token_belongs_to_its_account(tmp_path: Path) -> None:
+    """Two accounts of one name do not have each other's transactions over HTTP."""
+    with noria.open(tmp_path / "data") as db:
+        held, run_it = db.transport.sessions.held, db.transport.run
+        one, two = "app@%", "app@10.%"
+
+        async def begin(account: str, token: str | None = None) -> Any:
+            text = "BEGIN" if token is None else "SELECT 1"
+            return await held.run(Caller("app", token, account=account), text, ())
+
+        _, token = run_it(begin(one))
+        with pytest.raises(noria.SqlError, match="there is no transaction of this token"):
+            run_it(begin(two, token))
+        assert run_it(begin(one, token))[0][-1].rows == [(1,)]

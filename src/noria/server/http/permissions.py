@@ -5,6 +5,7 @@
     /views/NAME/lookup, feed, changes, rows    SELECT on the view
     /source/plan, /source/rows, /source/held   SELECT on what is read
     /source/writes/NAME/commit                 INSERT, UPDATE and DELETE on the table
+    /source/writes/NAME/parts, drop            INSERT on any table
     /load                                      INSERT on the table, and FILE
     /backup                                    BACKUP_ADMIN
     /limit, /evict                             SYSTEM_VARIABLES_ADMIN or SUPER
@@ -91,6 +92,11 @@ class Permission:
 
     def write(self, table: TableName, on_duplicate: str) -> None:
         self.require(*writes(table, on_duplicate))
+
+    def write_something(self) -> None:
+        """Check that the account may insert rows into some table: the name of the table comes later."""
+        if not self.rights.everything and not self.rights.anywhere("INSERT"):
+            raise SqlError(*SPECIFIC_ACCESS_DENIED, "Access denied; a write needs the INSERT privilege for a table")
 
     def read(self, body: dict[str, Any], place: Place, databases: Databases) -> None:
         """Check what a request of Spark's source reads: a table, a view or a query."""

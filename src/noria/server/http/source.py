@@ -102,6 +102,7 @@ class SourceApi:
         return await begun((json.dumps(line).encode() + b"\n" async for line in lines), "application/x-ndjson")
 
     async def part(self, request: Request) -> Response:
+        permissions.of(request).write_something()
         body = await bodies.read(request, PARQUET)
         return JSONResponse(await self._source.part(request.path_params["name"], body))
 
@@ -118,6 +119,7 @@ class SourceApi:
         return self._lines(self._source.commit(request.path_params["name"], bodies.in_database(body, "table")))
 
     async def drop(self, request: Request) -> Response:
+        permissions.of(request).write_something()
         return JSONResponse(await self._source.drop(request.path_params["name"]))
 
     async def loaded(self, request: Request) -> Response:

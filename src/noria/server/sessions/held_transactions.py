@@ -64,6 +64,11 @@ class Caller:
     account: str = ""
     address: str = "localhost"
 
+    @property
+    def owner(self) -> str:
+        """Whose the tokens are: two accounts of one name have different ones."""
+        return self.account or self.user
+
 
 class TokenRefused(SqlError):
     """A request's token cannot be used, or no other transaction can be held."""
@@ -78,7 +83,7 @@ class _HeldTransaction:
     """A session within a transaction.  busy: it runs a request.  idle: ends it otherwise."""
 
     session: Session
-    user: str
+    owner: str
     busy: bool = True
     idle: asyncio.TimerHandle | None = None
 
@@ -123,7 +128,7 @@ class HeldTransactions:
         try:
             outcomes = await complete(session, text, parameters)
             if session.in_transaction:
-                token = self._hold(session, caller.user)
+                token = self._hold(session, caller.owner)
             else:
                 check_kept(session, outcomes, database)
                 await session.wait_for_own_writes()
@@ -213,21 +218,22 @@ class HeldTransactions:
 
     def leave(self, caller: Caller) -> None:
         """Roll back the transaction of a client that is gone, also within a request: it knows no outcome."""
-        if caller.token is not None and (held := self._held.get(caller.token)) is not None and held.user == caller.user:
+        held = None if caller.token is None else self._held.get(caller.token)
+        if caller.token is not None and held is not None and held.owner == caller.owner:
             self._end(caller.token, _rolled_back(LOCK_DEADLOCK, "its client disconnected within a request"))
 
     # ------------------------------------------------------------ tokens
-    def _hold(self, session: Session, user: str) -> str:
+    def _hold(self, session: Session, owner: str) -> str:
         """Keep a session, and return its token."""
         if len(self._held) >= self.most:
             raise TokenRefused("many", CON_COUNT_ERROR, f"Too many connections: {self.most} transactions are open over "
                                                         "HTTP (HTTP_TRANSACTIONS); end some, or wait")
-        if sum(h.user == user for h in self._held.values()) >= self.most_of_user:
-            raise TokenRefused("many", TOO_MANY_USER_CONNECTIONS, f"User {user} already has more than "
+        if sum(h.owner == owner for h in self._held.values()) >= self.most_of_user:
+            raise TokenRefused("many", TOO_MANY_USER_CONNECTIONS, f"User {owner} already has more than "
                                f"'max_user_connections' active connections: {self.most_of_user} transactions are open "
                                "over HTTP (HTTP_TRANSACTIONS_OF_USER); end some, or wait")
         token = secrets.token_urlsafe(24)
-        held = self._held[token] = _HeldTransaction(session, user)
+        held = self._held[token] = _HeldTransaction(session, owner)
         self._rest(token, held)
         return token
 
@@ -246,7 +252,7 @@ class HeldTransactions:
         transaction."""
         token = caller.token
         assert token is not None
-        held = self._found(token, caller.user)
+        held = self._found(token, caller.owner)
         held.busy = True
         if held.idle is not None:
             held.idle.cancel()
@@ -264,11 +270,11 @@ class HeldTransactions:
             if self._held.get(token) is held:
                 self._rest(token, held) if held.session.in_transaction else self._end(token, why)
 
-    def _found(self, token: str, user: str) -> _HeldTransaction:
+    def _found(self, token: str, owner: str) -> _HeldTransaction:
         held = self._held.get(token)
-        if held is None or held.user != user:
+        if held is None or held.owner != owner:
             whose, why = self._ended.get(token, ("", None))
-            if why is not None and whose == user:
+            if why is not None and whose == owner:
                 raise TokenRefused("ended", Code(why.code, why.state), why.message)
             raise TokenRefused("unknown", UNKNOWN_ERROR, "there is no transaction of this token: begin one with BEGIN, "
                                                          "and send the token of its answer")
@@ -282,7 +288,7 @@ class HeldTransactions:
         held = self._held.pop(token)
         if held.idle is not None:
             held.idle.cancel()
-        self._ended[token] = held.user, why
+        self._ended[token] = held.owner, why
         if len(self._ended) > ENDED_TRANSACTIONS:
             self._ended.popitem(last=False)
         held.session.close()
