@@ -345,7 +345,7 @@ def test_a_parameter_that_is_no_key_stands_beside_one_that_is(connection: dbapi.
 def test_float_has_a_number_of_bits(connection: dbapi.Connection) -> None:
     connection.execute("CREATE TABLE f (id INT PRIMARY KEY, a FLOAT(24), b FLOAT(25), c FLOAT(53))")
     assert [row[1] for row in connection.execute("DESCRIBE f").fetchall()][1:] == ["float", "double", "double"]
-    for wrong, code in (("FLOAT(54)", 1063), ("FLOAT(7, 4)", 1235), ("DOUBLE(7, 4)", 1235)):
+    for wrong, code in (("FLOAT(54)", 1063), ("FLOAT(4, 7)", 1427), ("DOUBLE(40, 31)", 1425), ("DOUBLE(7)", 1064)):
         with pytest.raises(dbapi.Error) as raised:
             connection.execute(f"CREATE TABLE g (id INT PRIMARY KEY, a {wrong})")
         assert raised.value.code == code

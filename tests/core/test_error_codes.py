@@ -27,6 +27,7 @@ def test_a_code_has_one_name_and_mysqls_number() -> None:
     again = {name: code for name, code in CODES.items() if Counter(CODES.values())[code] > 1}
     assert not again and all(re.fullmatch(r"[0-9A-Z]{5}", code.state) for code in CODES.values())
     known = {name: number for name, number in vars(ER).items() if isinstance(number, int)}
+    del known["WRONG_STRING_LENGTH"]  # PyMySQL has the number of a test version; MySQL and MariaDB have 1470
     same = [name for name in CODES if name in known or f"{name}_ERROR" in known]
     assert len(same) > 60
     assert [n for n in same if CODES[n].number != known.get(n, known.get(f"{n}_ERROR"))] == []
