@@ -55,7 +55,7 @@ def alteration(was: TableDef, want: TableDef, drop: bool, called: Callable[[str]
             parts.append(f"ALTER COLUMN {quote_identifier(c.name)} " +
                          (f"SET DEFAULT {default_text(c)}" if _default(c) else "DROP DEFAULT"))
     dropped, added = _indexes(was, want)
-    if (key, primary_key_parts(want)) != (key_of(was), primary_key_parts(was)):
+    if [p.lower() for p in primary_key_parts(want)] != [p.lower() for p in primary_key_parts(was)]:
         dropped = (*["DROP PRIMARY KEY"] * bool(was.primary_key), *dropped)
         added = (*[f"ADD PRIMARY KEY ({', '.join(primary_key_parts(want))})"] * bool(key), *added)
     gone_checks, new_checks = _checks(was, want)
