@@ -136,7 +136,7 @@ def test_affected_rows_and_ids_as_mysql_counts(rig: Rig) -> None:
     assert rig.one(users(("a",), ("b",), columns=by_name)) == (2, 1, 0)
     assert rig.one(users((0, "c", 3, None), (None, "d", DEFAULT, 1))) == (2, 3, 0)
     assert rig.one(users((10, "e", 5, 1), (0, "f", 5, 1))) == (2, 11, 0)
-    assert rig.one(users((10, "e", 5, 1), mode="replace")) == (2, 0, 0)  # deleted and inserted: there is another UNIQUE key
+    assert rig.one(users((10, "e", 5, 1), mode="replace")) == (2, 0, 0)  # there is another UNIQUE key beside
     assert rig.one(users((10, "e", 6, 1), mode="replace")) == (2, 0, 0)
     assert rig.one(users((10, "a", 6, 1), mode="replace")) == (3, 0, 0)
     assert rig.one(users((10, "x", 6, 1), (12, "y", 6, 1), mode="ignore")) == (1, 0, 0)
