@@ -7,42 +7,18 @@ Keeps true: a collation belongs to the character set, and is one that Noria's co
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from sqlglot.tokenizer_core import Token
-
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.errors.codes import COLLATION_CHARSET_MISMATCH, UNKNOWN_CHARACTER_SET, UNKNOWN_COLLATION
 from noria.sql.commands import AlterDatabase, Command, CreateDatabase, DropDatabase
-from noria.sql.text.databases import CHARSET, COLLATION, Database, Names, checked_name, not_system
+from noria.sql.text.databases import CHARSET, COLLATION, Database, checked_name, not_system
+from noria.sql.words import Words
 
 WORDS = ("DATABASE", "SCHEMA")
 _DEFAULTS = {CHARSET: COLLATION, "utf8mb3": "utf8mb3_general_ci", "latin1": "latin1_swedish_ci",
              "ascii": "ascii_general_ci", "binary": "binary"}
 
 
-class Reader(Protocol):
-    """The tokens of the statement, read from left to right."""
-
-    names: Names
-
-    @property
-    def word(self) -> str: ...
-
-    def take(self, *words: str) -> bool: ...
-
-    def peek(self) -> Token | None: ...
-
-    def next(self) -> Token: ...
-
-    def name(self) -> str: ...
-
-    def near(self) -> str: ...
-
-    def end(self) -> None: ...
-
-
-def create(r: Reader) -> Command | None:
+def create(r: Words) -> Command | None:
     """None for CREATE of anything else."""
     if r.word not in WORDS:
         return None
@@ -52,7 +28,7 @@ def create(r: Reader) -> Command | None:
     return CreateDatabase(_with_options(r, Database(name)), exists)
 
 
-def alter(r: Reader) -> Command:
+def alter(r: Words) -> Command:
     """Read ALTER DATABASE.  Without a name it changes the session's."""
     r.next()
     unnamed = r.word in ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ENCRYPTION")
@@ -63,7 +39,7 @@ def alter(r: Reader) -> Command:
     return AlterDatabase(_with_options(r, was or Database(name)))
 
 
-def drop(r: Reader) -> Command | None:
+def drop(r: Words) -> Command | None:
     """None for DROP of anything else."""
     if r.word not in WORDS:
         return None
@@ -75,7 +51,7 @@ def drop(r: Reader) -> Command | None:
 
 
 # ------------------------------------------------------------------ options
-def _with_options(r: Reader, database: Database) -> Database:
+def _with_options(r: Words, database: Database) -> Database:
     charset = collation = ""
     while r.peek() is not None:
         r.take("DEFAULT")
@@ -97,7 +73,7 @@ def _with_options(r: Reader, database: Database) -> Database:
     return Database(database.name, charset, _DEFAULTS[charset]) if charset else database
 
 
-def _value(r: Reader) -> str:
+def _value(r: Words) -> str:
     r.take("=")
     return r.next().text.lower()
 

@@ -5,20 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from noria.core.errors import parse_error
 from noria.sql.commands import DeallocatePrepared, ExecutePrepared, PrepareText
-
-
-class Words(Protocol):
-    """The words of a statement, read one after the other (`session.py`)."""
-
-    def take(self, *words: str) -> bool: ...
-    def name(self) -> str: ...
-    def string(self) -> str: ...
-    def near(self) -> str: ...
-    def end(self) -> None: ...
+from noria.sql.words import Words
 
 
 def prepare(r: Words) -> PrepareText:

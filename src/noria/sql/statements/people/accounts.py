@@ -12,7 +12,8 @@ from noria.accounts import statements as st
 from noria.accounts.names import AccountName
 from noria.accounts.statements import Credential, Named, Options
 from noria.core.errors import SqlError, not_supported, parse_error
-from noria.sql.statements.people.words import Words, account_name, listed, own_or_named, without_secrets
+from noria.sql.statements.people.words import account_name, listed, own_or_named, without_secrets
+from noria.sql.words import Words
 
 _DEFAULT = -1
 

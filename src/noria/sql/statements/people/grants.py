@@ -7,7 +7,8 @@ from noria.accounts.grants import Level
 from noria.accounts.names import AccountName
 from noria.accounts.privileges import ALL, KNOWN
 from noria.core.errors import not_supported, parse_error
-from noria.sql.statements.people.words import Words, account_name, listed, own_or_named, without_secrets
+from noria.sql.statements.people.words import account_name, listed, own_or_named, without_secrets
+from noria.sql.words import Words
 
 _WORDS = {word for privilege in (*KNOWN, "USAGE") for word in privilege.split()}
 Privileges = tuple[tuple[str, tuple[str, ...]], ...]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from sqlglot.tokenizer_core import Token, TokenType
 
 from noria.accounts.names import ANY_HOST, AccountName
 from noria.core.errors import SqlError, parse_error
-from noria.sql.text.databases import Names
+from noria.sql.words import Words
 
 _STRINGS = {TokenType.STRING, TokenType.NATIONAL_STRING}
 _QUOTED = {*_STRINGS, TokenType.IDENTIFIER}
@@ -21,26 +20,6 @@ _SECRETS = re.compile(r"\b(?:identified|password)\b", re.IGNORECASE)
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.|'')*'?|\"(?:[^\"\\]|\\.|\"\")*\"?", re.DOTALL)
 HIDDEN = "<secret>"
 SHORTEST = 4  # characters of a password that is hidden where it has no quotes, too: shorter ones are parts of words
-
-
-class Words(Protocol):
-    """The tokens of the statement, read from left to right (`session.py`)."""
-
-    names: Names
-    text: str
-    tokens: list[Token]
-
-    @property
-    def word(self) -> str: ...
-
-    def take(self, *words: str) -> bool: ...
-    def peek(self) -> Token | None: ...
-    def next(self) -> Token: ...
-    def name(self) -> str: ...
-    def string(self) -> str: ...
-    def number(self) -> int: ...
-    def near(self) -> str: ...
-    def end(self) -> None: ...
 
 
 def account_name(r: Words) -> AccountName:
@@ -95,4 +74,4 @@ def hidden(text: str) -> str:
     return text if found is None else text[: found.end()] + _LITERAL.sub(HIDDEN, text[found.end() :])
 
 
-__all__ = ["HIDDEN", "Words", "account_name", "hidden", "listed", "own_or_named", "without_secrets"]
+__all__ = ["HIDDEN", "account_name", "hidden", "listed", "own_or_named", "without_secrets"]

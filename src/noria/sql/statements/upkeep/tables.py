@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from noria.core.errors import not_supported
 from noria.sql.session_commands import FlushHosts, NoOp
+from noria.sql.words import Words
 
 _OPTIONS = {"CHECK": ("FOR UPGRADE", "QUICK", "FAST", "MEDIUM", "EXTENDED", "CHANGED"),
             "REPAIR": ("QUICK", "EXTENDED", "USE_FRM"), "CHECKSUM": ("QUICK", "EXTENDED")}
-
-
-class Words(Protocol):
-    """The words of a statement, read one after the other (`session.py`)."""
-
-    def take(self, *words: str) -> bool: ...
-    def name(self) -> str: ...
-    def dotted(self) -> str: ...
-    def near(self) -> str: ...
-    def near_all(self) -> str: ...
-    def end(self) -> None: ...
-    def word_before(self) -> str: ...
 
 
 def upkeep(r: Words) -> NoOp:

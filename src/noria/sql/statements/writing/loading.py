@@ -8,32 +8,15 @@ separators are refused.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 from noria.core.errors import SqlError, not_supported, parse_error
 from noria.core.errors.codes import UNKNOWN_CHARACTER_SET
 from noria.sql.session_commands import FileFormat, LoadData
-
-
-class Reader(Protocol):
-    """The tokens of a statement, as `statements/session.py` reads them."""
-
-    @property
-    def word(self) -> str: ...
-    def next(self) -> Any: ...
-    def take(self, *words: str) -> bool: ...
-    def name(self) -> str: ...
-    def dotted(self) -> str: ...
-    def string(self) -> str: ...
-    def number(self) -> int: ...
-    def near(self) -> str: ...
-    def end(self) -> None: ...
-
+from noria.sql.words import Words
 
 _CHARSETS = ("utf8mb4", "utf8", "utf8mb3", "ascii", "binary")
 
 
-def load(r: Reader) -> LoadData:
+def load(r: Words) -> LoadData:
     """Read the statement from behind LOAD."""
     if not r.take("DATA"):
         raise not_supported("LOAD of anything but DATA", "load files with `noria load`")
@@ -44,7 +27,8 @@ def load(r: Reader) -> LoadData:
         raise parse_error(f"INFILE is missing, near '{r.near()}'")
     r.string()  # the conversation has asked the client for it
     on_duplicate = "replace" if r.take("REPLACE") else "ignore"
-    r.take("IGNORE")
+    if on_duplicate == "ignore":
+        r.take("IGNORE")
     if not r.take("INTO", "TABLE"):
         raise parse_error(f"INTO TABLE is missing, near '{r.near()}'")
     table = r.dotted()
@@ -67,7 +51,7 @@ def load(r: Reader) -> LoadData:
     return LoadData(table, on_duplicate, form, skipped, columns)
 
 
-def _format(r: Reader) -> FileFormat:
+def _format(r: Words) -> FileFormat:
     terminated, enclosed, escaped, starting, lines = "\t", "", "\\", "", "\n"
     if r.take("FIELDS") or r.take("COLUMNS"):
         while True:
@@ -94,7 +78,7 @@ def _format(r: Reader) -> FileFormat:
     return FileFormat(terminated, enclosed, escaped, starting, lines)
 
 
-def _columns(r: Reader) -> tuple[str, ...] | None:
+def _columns(r: Words) -> tuple[str, ...] | None:
     """The names of the columns in brackets; "" for a variable, whose field is skipped.  None without brackets."""
     if not r.take("("):
         return None
