@@ -146,7 +146,10 @@ def _bits(value: Any, column: Column, row: int) -> int:
 
 
 def _double(value: Any, column: Column, row: int) -> float:
-    number = float(value) if isinstance(value, (float, int)) else float(_number(value, "double", column, row))
+    try:
+        number = float(value if isinstance(value, (float, int)) else _number(value, "double", column, row))
+    except OverflowError:  # an integer of hundreds of digits
+        raise out_of_range(column.name, row) from None
     if not isfinite(number) or (column.type.unsigned and number < 0):
         raise out_of_range(column.name, row)
     if column.type.precision:
@@ -342,6 +345,8 @@ def parse_time(value: Any) -> timedelta | None:
         moment = _datetime(text)
         return None if moment is None else parse_time(moment)
     sign, days, first, second, third, fraction = found.groups()
+    if len(first) > 12 or len(days or "") > 7:
+        return None
     if second is None and days is None:
         run = first.rjust(6, "0")
         hours, minutes, seconds = int(run[:-4]), int(run[-4:-2]), int(run[-2:])
@@ -350,7 +355,7 @@ def parse_time(value: Any) -> timedelta | None:
     if minutes > 59 or seconds > 59:
         return None
     micros = (fraction or "").ljust(7, "0")
-    if len(first) > 12 or int(days or 0) > 10**6:
+    if int(days or 0) > 10**6:
         return None
     size = timedelta(days=int(days or 0), hours=hours, minutes=minutes, seconds=seconds,
                      microseconds=int(micros[:6]) + (micros[6] >= "5"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from math import nextafter
 from typing import Any
 
 from noria.core.errors import SqlError, no_default, null_not_allowed, out_of_range
@@ -38,8 +39,9 @@ from noria.core.types import Column, Kind
 
 FITTED = "fitted"  # the operation of `functions.fitted`
 Warned = tuple[Any, SqlError | None]
-_OF_VALUES = {c.number for c in (DATA_TOO_LONG, TRUNCATED_WRONG_VALUE, TRUNCATED_WRONG_VALUE_FOR_FIELD,
-                                 WARN_DATA_OUT_OF_RANGE, WARN_DATA_TRUNCATED)}
+LONGEST_NUMBER = 1_000  # characters that are read of the number at a text's beginning: no column can hold more digits
+OF_VALUES = {c.number for c in (DATA_TOO_LONG, TRUNCATED_WRONG_VALUE, TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                                WARN_DATA_OUT_OF_RANGE, WARN_DATA_TRUNCATED)}
 
 
 def fit(value: Any, column: Column, row: int) -> Warned:
@@ -47,7 +49,7 @@ def fit(value: Any, column: Column, row: int) -> Warned:
     try:
         coerce(value, column, row)
     except SqlError as e:
-        if e.code not in _OF_VALUES or column.type.is_json:
+        if e.code not in OF_VALUES or column.type.is_json:
             raise
         return _FITS[column.type.kind](value, column, row, e)
     return value, None
@@ -90,7 +92,7 @@ def _number(value: Any, column: Column, row: int, error: SqlError) -> Warned:
     if isinstance(value, (bytes, bytearray, memoryview)):
         value = bytes(value).decode("utf-8", "replace")
     if isinstance(value, str):
-        number = number_prefix(value)
+        number = number_prefix(value[:LONGEST_NUMBER])
         if isinstance(number, float):
             number = Decimal(repr(number))
     elif isinstance(value, timedelta):
@@ -117,7 +119,8 @@ def _nearest(number: Any, column: Column) -> Any:
         return 0
     most: Any = Decimal(min(10**type.precision - 1, MAX_INT)).scaleb(-type.scale)
     if type.kind is Kind.DOUBLE and type.precision:
-        most = float(Decimal(10**type.precision - 1).scaleb(-type.scale))
+        beyond = 10.0 ** (type.precision - type.scale)
+        most = min(beyond - 10.0**-type.scale, nextafter(beyond, 0))
     elif type.kind is Kind.DOUBLE:
         most = 3.4028234663852886e38 if type.bits == 32 else 1.7976931348623157e308
     return -most if negative else most
@@ -169,7 +172,8 @@ def _moment(value: Any, column: Column, row: int, error: SqlError) -> Warned:
 def _time(value: Any, column: Column, row: int, error: SqlError) -> Warned:
     text = str(value).strip()
     hours = text.lstrip("-").partition(":")[0]
-    if hours.isdigit() and ":" in text and int(hours) > 838:
+    digits = ":" in text and hours.isascii() and hours.isdigit()
+    if digits and (len(hours) > 9 or int(hours) > 838):
         return -LONGEST_TIME if text.startswith("-") else LONGEST_TIME, out_of_range(column.name, row)
     return timedelta(), _truncated(column, row)
 

@@ -20,10 +20,9 @@ from noria.server.sessions import session_reads
 from noria.server.sessions.context import SessionContext
 from noria.server.sessions.counting import counted
 from noria.server.sessions.modes import zero_dates
-from noria.server.sessions.modes.lenient_writes import Leniency
+from noria.server.sessions.modes.lenient_writes import Leniency, Warnings
 from noria.sql import commands as sql
 
-MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
 Items = Callable[[sql.SelectItems], Awaitable[ResultSet]]
 
 
@@ -34,7 +33,7 @@ async def run(session: SessionContext, command: Insert | Update | Delete) -> Out
     try:
         done = await _tried(session, leniency.first(command))
     except SqlError as e:
-        leniency.warnings.clear()
+        leniency.warnings.back_to(0)
         again = leniency.again(command, e)
         if again is None:
             raise
@@ -52,12 +51,12 @@ def leniency_of(session: SessionContext, ignore: bool, selected: bool = False) -
     return Leniency(session.mode, session.executor.program.table, ignore, selected)
 
 
-def warned(done: Ok, warnings: Sequence[SqlError]) -> Ok:
+def warned(done: Ok, warnings: Warnings) -> Ok:
     """Add warnings to the outcome of a write."""
-    if not warnings:
+    if not warnings.number:
         return done
-    info = done.info.replace("Warnings: 0", f"Warnings: {len(warnings)}")
-    return replace(done, warnings=[("Warning", e.code, e.message) for e in warnings[:MOST_WARNINGS]], info=info)
+    info = done.info.replace("Warnings: 0", f"Warnings: {warnings.number}")
+    return replace(done, warnings=[("Warning", e.code, e.message) for e in warnings.first], info=info)
 
 
 async def _tried(session: SessionContext, command: Insert | Update | Delete) -> Ok:
@@ -85,9 +84,9 @@ async def run_selected(session: SessionContext, command: sql.SelectedWrite, item
     return await _run_found(session, command, found)
 
 
-async def run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet) -> Ok:
-    """Run a write of rows that are known."""
-    return await _run_found(session, await _admitted(session, command), found)
+async def run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet, warnings: Warnings) -> Ok:
+    """Run a write of rows that are known.  warnings: receives those of their values."""
+    return await _run_found(session, await _admitted(session, command), found, warnings)
 
 
 async def _admitted(session: SessionContext, command: sql.SelectedWrite) -> sql.SelectedWrite:
@@ -101,8 +100,11 @@ async def _admitted(session: SessionContext, command: sql.SelectedWrite) -> sql.
     return replace(command, insert=insert)
 
 
-async def _run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet | None) -> Ok:
+async def _run_found(session: SessionContext, command: sql.SelectedWrite, found: ResultSet | None,
+                     warnings: Warnings | None = None) -> Ok:
     leniency = leniency_of(session, command.ignores, command.insert is not None)
+    if warnings is not None:
+        leniency.warnings, warnings.before = warnings, warnings.number
     session.running.set_state("waiting for the worker")
     try:
         result, rows = await session.transaction.write_selected(command, found, session.offset, leniency)

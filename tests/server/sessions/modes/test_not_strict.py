@@ -191,3 +191,33 @@ def test_the_clock_in_columns_that_are_too_small(local: LocalServer, maria: Mari
             kept = f"SELECT {column if column in 'tudelh' else 1} FROM v WHERE id = {at}"
             found = [(outcome(c, insert)[0], outcome(c, kept)[0]) for c in (mine, theirs)]
             assert found[0] == found[1], insert
+
+
+def test_numbers_of_thousands_of_digits(local: LocalServer) -> None:
+    """They are out of range as others are, also with other text behind, and for DOUBLE(M,D) of many digits."""
+    nines, wide = "9" * 5_000, {"i": (2147483647,), "f": (99999999.99,), "y": (0,), "d": (10.0**18,), "e": (10.0**38,)}
+    with local.connect() as c:
+        outcome(c, "CREATE TABLE n (id INT PRIMARY KEY, i INT, f DECIMAL(10,2), y YEAR, d DOUBLE(20,2), e DOUBLE(40,2),"
+                   " o TIME)")
+        for value in (nines, f"{nines}:00:00", "\u00b2:1:1"):
+            assert outcome(c, f"INSERT INTO n (id, o) VALUES (0, '{value}')") == ("error", 1292)
+        outcome(c, "SET sql_mode = ''")
+        for number, (column, kept) in enumerate(wide.items()):
+            for text in (nines, f"{nines}x"):
+                assert outcome(c, f"REPLACE INTO n (id, {column}) VALUES ({number}, '{text}')")[1] == [1264]
+                (found,), = outcome(c, f"SELECT {column} FROM n WHERE id = {number}")[0]
+                assert float(found) == pytest.approx(float(kept[0])), column
+        for number, (value, kept) in enumerate((("900:1:1", "838:59:59"), (f"{nines}:1:1", "838:59:59"),
+                                                ("\u00b2:1:1", "00:00:00")), 10):
+            outcome(c, f"INSERT INTO n (id, o) VALUES ({number}, '{value}')")
+            assert outcome(c, f"SELECT CONCAT(o) FROM n WHERE id = {number}")[0] == [(kept,)]
+
+
+def test_warnings_are_counted_and_the_first_ones_kept(local: LocalServer) -> None:
+    rows = ", ".join(f"({n}, 'abcdef')" for n in range(3_000))
+    with local.connect() as c, c.cursor() as cursor:
+        cursor.execute("CREATE TABLE w (id INT PRIMARY KEY, s CHAR(2))")
+        cursor.execute("SET sql_mode = ''")
+        cursor.execute(f"INSERT INTO w VALUES {rows}")
+        assert c._result.message.endswith(b"Warnings: 3000")
+        assert cursor.execute("SHOW WARNINGS") == 1_024

@@ -16,6 +16,7 @@ import pytest
 from e2e.local import LocalServer
 from e2e.mariadb import MariaDb, needs_mariadb
 from noria.server.mysql.long_input import FILE_BYTES, named_in
+from noria.server.sessions.given.local_load import FILE_ROWS
 from noria.sql.session_commands import FileFormat
 from noria.sql.statements.writing.delimited import rows_of
 from seeds import seed
@@ -117,6 +118,9 @@ def test_what_is_refused(local: LocalServer, tmp_path: Path) -> None:
         assert outcome(c, f"{load} t; SELECT 1").startswith("error")
         file.write_bytes(b"1\t\xff\n")
         assert outcome(c, f"{load} t (id, s)") == "error 1300"
+        file.write_bytes(b"\n" * (FILE_ROWS + 1))
+        assert outcome(c, f"{load} t (id, s)") == "error 1235"
+        assert outcome(c, f"LOAD DATA LOCAL INFILE '{file}' REPLACE IGNORE INTO TABLE t") == "error 1064"
         file.write_bytes(b"1\ta\n" * (FILE_BYTES // 4 + 1))
         assert outcome(c, f"{load} t (id, s)") == "error 1235"
         assert outcome(c, "SELECT COUNT(*) FROM t") == [(0,)]

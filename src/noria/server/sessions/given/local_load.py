@@ -25,8 +25,11 @@ from noria.core.types import Column, Field, TableDef
 from noria.server.outcomes import Answer, Outcome, ResultSet
 from noria.server.sessions import writes
 from noria.server.sessions.context import SessionContext
+from noria.server.sessions.modes.lenient_writes import Warnings
 from noria.sql import commands as sql
 from noria.sql.statements.writing.delimited import rows_of
+
+FILE_ROWS = 1_000_000  # of one file: a file of newlines would fill the memory
 
 
 async def with_file(session: SessionContext, run: Callable[[str, bool], Awaitable[Answer]], text: str, data: bytes
@@ -44,25 +47,24 @@ async def load(session: SessionContext, command: sql.LoadData) -> Outcome:
     if session.local_file is None:
         raise SqlError(*LOCAL_FILES_DISABLED, "Loading local data is disabled; this must be enabled on both the client "
                                               "and server sides")
+    if session.temporary.find(command.table) is not None:
+        raise not_supported("LOAD DATA into a temporary table", "INSERT the rows")
     table = session.executor.program.table(command.table)
     if table is None:
         raise no_table(command.table, session.executor.program.view(command.table) is not None)
-    if session.temporary.find(command.table) is not None:
-        raise not_supported("LOAD DATA into a temporary table", "INSERT the rows")
     places, columns = _columns(table, command.columns)
     absent = [_absent(table.columns[c]) for c in columns]
     rows, warned = await asyncio.to_thread(_rows, session.local_file, command, places, absent)
     lenient = command.on_duplicate == "ignore"
-    if warned and session.mode.strict and not lenient:
-        raise warned[0]
+    if warned.number and session.mode.strict and not lenient:
+        raise warned.first[0]
     found = ResultSet([Field(table.columns[c].name, table.columns[c].type) for c in columns], rows)
     write = sql.SelectedWrite((), Insert(table.name, columns, (), command.on_duplicate), ignore=lenient)
-    done = await writes.run_found(session, write, found)
-    warnings = (*[("Warning", e.code, e.message) for e in warned[:writes.MOST_WARNINGS]], *done.warnings)
+    done = await writes.run_found(session, write, found, warned)
     skipped = len(rows) - done.affected if lenient else 0
-    deleted = done.affected - len(rows) if command.on_duplicate == "replace" else 0
-    info = f"Records: {len(rows)}  Deleted: {deleted}  Skipped: {skipped}  Warnings: {len(warnings)}"
-    return replace(done, info=info, warnings=warnings)
+    deleted = 0 if lenient else done.affected - len(rows)
+    info = f"Records: {len(rows)}  Deleted: {deleted}  Skipped: {skipped}  Warnings: {warned.number}"
+    return replace(done, info=info)
 
 
 def _columns(table: TableDef, names: Sequence[str] | None) -> tuple[tuple[int | None, ...], tuple[int, ...]]:
@@ -87,8 +89,9 @@ def _absent(column: Column) -> Any:
 
 
 def _rows(data: bytes, command: sql.LoadData, places: Sequence[int | None], absent: Sequence[Any]
-          ) -> tuple[list[tuple[Any, ...]], list[SqlError]]:
-    """The rows of the file, and the warnings of lines with too few or too many fields."""
+          ) -> tuple[list[tuple[Any, ...]], Warnings]:
+    """The rows of the file, and the warnings of lines with too few or too many fields.  Raises SqlError for more than
+    FILE_ROWS."""
     try:
         text = data.decode()
     except UnicodeDecodeError as e:
@@ -96,13 +99,15 @@ def _rows(data: bytes, command: sql.LoadData, places: Sequence[int | None], abse
         raise SqlError(*INVALID_CHARACTER_STRING, f"Invalid utf8mb4 character string: '{shown}'") from None
     width, in_order = len(absent), list(places) == list(range(len(absent)))
     rows: list[tuple[Any, ...]] = []
-    warned: list[SqlError] = []
+    warned = Warnings()
     for number, fields in enumerate(rows_of(text, command.form, command.skipped), 1):
+        if number > FILE_ROWS:
+            raise not_supported(f"LOAD DATA LOCAL of more than {FILE_ROWS:,} rows", "use `noria load`")
         if len(fields) != len(places):
             few = len(fields) < len(places)
-            warned.append(SqlError(*(WARN_TOO_FEW_RECORDS if few else WARN_TOO_MANY_RECORDS),
-                                   f"Row {number} doesn't contain data for all columns" if few else
-                                   f"Row {number} was truncated; it contained more data than there were input columns"))
+            warned.add(SqlError(*(WARN_TOO_FEW_RECORDS if few else WARN_TOO_MANY_RECORDS),
+                                f"Row {number} doesn't contain data for all columns" if few else
+                                f"Row {number} was truncated; it contained more data than there were input columns"))
         if in_order and len(fields) == width:
             rows.append(fields)
             continue

@@ -156,11 +156,11 @@ def _written(session: SessionContext, table: TemporaryTable, part: Insert | Upda
              ) -> WriteResult:
     """Write a part of a statement; a second time with values that fit, if that is where MySQL only warns."""
     part = writes.in_mode(session, part, table.definition)
-    warned = len(leniency.warnings)
+    warned = leniency.warnings.number
     try:
         return table.write(leniency.first(part), session.offset)
     except SqlError as e:
-        del leniency.warnings[warned:]
+        leniency.warnings.back_to(warned)
         again = leniency.again(part, e)
         if again is None and not leniency.ignore:
             raise

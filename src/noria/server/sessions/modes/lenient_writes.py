@@ -17,21 +17,12 @@ from typing import Any
 import pyarrow as pa
 
 from noria.core.errors import SqlError, division_by_zero
-from noria.core.errors.codes import (
-    BAD_NULL,
-    DATA_TOO_LONG,
-    DIVISION_BY_ZERO,
-    NO_DEFAULT_FOR_FIELD,
-    TRUNCATED_WRONG_VALUE,
-    TRUNCATED_WRONG_VALUE_FOR_FIELD,
-    WARN_DATA_OUT_OF_RANGE,
-    WARN_DATA_TRUNCATED,
-)
+from noria.core.errors.codes import BAD_NULL, DIVISION_BY_ZERO, NO_DEFAULT_FOR_FIELD
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Call, Const, Expr
 from noria.core.expressions.functions import fitted, undivided, uses_clock, zero_divisors
-from noria.core.expressions.lenient import Warned, fit, without_default, without_null
+from noria.core.expressions.lenient import OF_VALUES, Warned, fit, without_default, without_null
 from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.statements import DEFAULT, NEW, Delete, Insert, Update
 from noria.core.types import Column, TableDef
@@ -39,8 +30,32 @@ from noria.server.sessions.modes.sql_mode import SqlMode
 
 FEW_ROWS = 100  # in an INSERT that is changed before it is sent
 Write = Insert | Update | Delete
-_OF_VALUES = {c.number for c in (BAD_NULL, DATA_TOO_LONG, DIVISION_BY_ZERO, NO_DEFAULT_FOR_FIELD, TRUNCATED_WRONG_VALUE,
-                                 TRUNCATED_WRONG_VALUE_FOR_FIELD, WARN_DATA_OUT_OF_RANGE, WARN_DATA_TRUNCATED)}
+MOST_WARNINGS = 1024  # of one statement: MySQL's default of max_error_count
+_MENDED = {*OF_VALUES, *(c.number for c in (BAD_NULL, DIVISION_BY_ZERO, NO_DEFAULT_FOR_FIELD))}
+
+
+@dataclass
+class Warnings:
+    """The warnings of one statement: how many they are, and the first MOST_WARNINGS of them.  before: how many of them
+    do not come from its tries."""
+
+    number: int = 0
+    before: int = 0
+    first: list[SqlError] = field(default_factory=list)
+
+    def add(self, warning: SqlError) -> None:
+        self.number += 1
+        if len(self.first) < MOST_WARNINGS:
+            self.first.append(warning)
+
+    def begin_anew(self) -> None:
+        """Forget the warnings of an earlier try."""
+        self.back_to(self.before)
+
+    def back_to(self, number: int) -> None:
+        """Forget all but the first ones."""
+        self.number = number
+        del self.first[number:]
 
 
 @dataclass
@@ -54,7 +69,7 @@ class Leniency:
     table: Callable[[str], TableDef | None]
     ignore: bool = False
     selected: bool = False
-    warnings: list[SqlError] = field(default_factory=list)
+    warnings: Warnings = field(default_factory=Warnings)
 
     @property
     def _is_lenient(self) -> bool:
@@ -70,7 +85,7 @@ class Leniency:
     def again(self, command: Write, error: SqlError) -> Write | None:
         """Return the write to try after this error, or None if the error stands."""
         table = self.table(command.table)
-        if table is None or isinstance(command, Delete) or error.code not in _OF_VALUES:
+        if table is None or isinstance(command, Delete) or error.code not in _MENDED:
             return None
         changed: Write | None = None
         if self._is_lenient:
@@ -102,7 +117,7 @@ class Leniency:
     def _noted(self, found: Warned) -> Any:
         value, warning = found
         if warning is not None:
-            self.warnings.append(warning)
+            self.warnings.add(warning)
         return value
 
     def _value(self, value: Any, column: Column, row: int, alone: bool) -> Any:
@@ -121,7 +136,7 @@ class Leniency:
     def _divided(self, e: Expr) -> Any:
         """The value of a constant expression, with a warning for a division by zero."""
         if self.mode.division_errors and any(map(constant, zero_divisors(e))):
-            self.warnings.append(division_by_zero())
+            self.warnings.add(division_by_zero())
         return constant(e)
 
     def _assigned(self, e: Expr, column: Column) -> Expr:

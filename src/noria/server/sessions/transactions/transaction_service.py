@@ -67,6 +67,11 @@ LOCKING_ROUNDS = 100  # how often a locking SELECT is repeated while others add 
 _IGNORED = {e.number for e in (DUP_ENTRY, ROW_IS_REFERENCED_2, NO_REFERENCED_ROW_2, CHECK_CONSTRAINT_VIOLATED)}
 
 
+class WarningList(Protocol):
+    def add(self, warning: SqlError) -> None: ...
+    def begin_anew(self) -> None: ...
+
+
 class Lenient(Protocol):
     """How a statement goes on after the error of one of its parts (`modes/lenient_writes.py`).
 
@@ -74,7 +79,9 @@ class Lenient(Protocol):
     """
 
     ignore: bool
-    warnings: list[SqlError]
+
+    @property
+    def warnings(self) -> WarningList: ...
 
     def again(self, command: Insert | Update | Delete, error: SqlError) -> Insert | Update | Delete | None:
         """Return the part to try after this error, or None if the error stands."""
@@ -158,7 +165,7 @@ class TransactionService:
                         if again is None:
                             if not lenient.ignore or e.code not in _IGNORED:
                                 raise
-                            lenient.warnings.append(e)
+                            lenient.warnings.add(e)
                             result = WriteResult(matched=1)
                 affected, matched = affected + result.affected, matched + result.matched
                 first_id, row_id = first_id or result.last_insert_id, result.row_id or row_id
@@ -176,7 +183,7 @@ class TransactionService:
                              ) -> tuple[WriteResult, int]:
         """Run a write of rows that a SELECT finds, within the transaction.  found: the rows, if they are known.  Return
         also their number."""
-        lenient.warnings.clear()  # an earlier try may have left some
+        lenient.warnings.begin_anew()  # an earlier try may have left some
         select = command.select
         if isinstance(select, sql.LockingSelect):
             if offset:
