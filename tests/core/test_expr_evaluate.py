@@ -138,3 +138,49 @@ def test_one_row_at_a_time_is_the_same(e: Expr, values: list[tuple[Any, ...]]) -
     for i in range(len(batch)):
         assert run(batch.take(np.array([i])), symbols)[0] == whole[i]
     assert len(run(batch.take(np.empty(0, np.int64)), symbols)) == 0
+
+
+QUOTIENTS = ["div", "div", "div", "add", "sub", "mul", "mod", "intdiv", "neg", "abs", "round", "truncate", "floor",
+             "ceil", "cast", "if", "coalesce", "greatest", "eq", "lt", "nseq", "in", "total"]
+
+
+@st.composite
+def quotients(draw: st.DrawFn, depth: int = 4) -> Expr:
+    """Arithmetic of exact numbers with many divisions."""
+    exact = [i for i, t in enumerate(COLUMNS) if t.kind in (Kind.INT, Kind.DECIMAL)]
+    if depth == 0 or draw(st.integers(0, 5)) == 0:
+        if draw(st.booleans()):
+            i = draw(st.sampled_from(exact))
+            return Col(COLUMNS[i], True, i)
+        return literal(draw(st.sampled_from([0, 1, 3, 7, -9, 100, 10**12, Decimal("1.5"), Decimal("0.019")])))
+    inner = quotients(depth - 1)
+    op = draw(st.sampled_from(QUOTIENTS))
+    try:
+        if op in ("neg", "abs", "floor", "ceil"):
+            return call(op, draw(inner))
+        if op in ("round", "truncate"):
+            return call(op, draw(inner), literal(draw(st.integers(-3, 8))))
+        if op == "cast":
+            return cast(draw(inner), draw(st.sampled_from([BIGINT, DOUBLE, decimal(18, 6), decimal(6, 2), TEXT])))
+        if op == "total":
+            whole, rest = draw(inner), draw(inner)
+            exact_ones = all(e.type.kind in (Kind.INT, Kind.DECIMAL) for e in (whole, rest))
+            return call(op, call("round", whole, literal(3)), rest, literal(3)) if exact_ones else whole
+        if op in ("if", "in"):
+            return call(op, draw(inner), draw(inner), draw(inner))
+        return call(op, draw(inner), draw(inner))
+    except SqlError:
+        return literal(3)
+
+
+@settings(max_examples=cases(400), deadline=None)
+@given(quotients(), st.sampled_from([1, 1, 1000, 10**6, 10**9]), rows())
+def test_quotients_agree_with_the_reference(e: Expr, times: int, values: list[tuple[Any, ...]]) -> None:
+    symbols, e = PlainSymbols(), call("mul", e, literal(times)) if times > 1 and e.type.is_number else e
+    batch, run = encoded(values, symbols), evaluate.compile(e)
+    codes = run(batch, symbols)
+    for i, r in enumerate(values):
+        want, got = mir_reference.evaluate(e, r), decoded(int(codes[i]), e.type, symbols)
+        note(f"{e} : {e.type} over {r}")
+        assert got == want or (isinstance(want, float) and got == pytest.approx(want, rel=1e-12)), (got, want)
+        assert run(batch.take(np.array([i])), symbols)[0] == codes[i]

@@ -57,9 +57,8 @@ def test_types(e: Expr, type: SqlType, nullable: bool) -> None:
 
 
 @pytest.mark.parametrize("op, args, value", [
-    ("add", (1, 2), 3), ("div", (1, 3), Decimal("0.3333")), ("div", (2, 3), Decimal("0.6667")),
-
-    ("div", (-2, 3), Decimal("-0.6667")), ("intdiv", (-7, 2), -3), ("mod", (-7, 2), -1),
+    ("add", (1, 2), 3), ("div", (1, 8), Decimal("0.1250")), ("div", (-1, 4), Decimal("-0.2500")),
+    ("intdiv", (-7, 2), -3), ("mod", (-7, 2), -1),
     ("div", (1.0, 4), 0.25), ("add", ("1x", 2), 3.0), ("add", ("1.5", 2), 3.5),
     ("concat", ("a", 1, Decimal("1.50")), "a11.50"),
     ("concat", ("a", None), None), ("eq", ("a", "Ä"), 1), ("lt", ("a", "B"), 1), ("eq", ("1", 1), 1),
@@ -82,6 +81,21 @@ def test_constants_fold(op: str, args: tuple[Any, ...], value: Any) -> None:
     e = call(op, *map(literal, args))
     assert isinstance(e, Const), e
     assert e.value == value and type(e.value) is type(value)
+
+
+@pytest.mark.parametrize(("e", "value"), [
+    (call("div", literal(2), literal(3)), Decimal("0.6667")),
+    (call("div", literal(-2), literal(3)), Decimal("-0.6667")),
+    (call("mul", call("div", literal(2), literal(3)), literal(100)), Decimal("66.6667")),
+    (call("mul", call("div", literal(1), literal(3)), literal(3)), Decimal("1.0000")),
+    (call("div", call("div", literal(1), literal(3)), literal(7)), Decimal("0.04761905")),
+])
+def test_quotients_keep_their_digits(e: Expr, value: Decimal) -> None:
+    """They do not become constants, which have the digits of their type alone."""
+    assert isinstance(e, Call)
+    assert evaluate.constant(e) == value
+    shown = call("round", e, literal(3))
+    assert isinstance(shown, Const) and abs(shown.value - value) < Decimal("0.0006")
 
 
 def test_overflow_is_an_error_when_evaluated_not_when_planned() -> None:

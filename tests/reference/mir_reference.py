@@ -21,7 +21,7 @@ import numpy as np
 from noria.core.batch import Batch
 from noria.core.expressions.casts import digits, integer_prefix, number_prefix, parse_moment, show
 from noria.core.expressions.evaluate import compile
-from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, is_unrounded
 from noria.core.limits import ERROR_CODE, MAX_INT, MIN_INT
 from noria.core.plain_symbols import PlainSymbols
 from noria.core.symbols import fold
@@ -46,6 +46,7 @@ from noria.plan.mir import (
     Window,
 )
 from noria.state.grouping.moment_kernels import HUGE
+from reference.quotients import argument, digits_of
 
 Row = tuple[Any, ...]
 _EXACT = Context(prec=100)
@@ -293,10 +294,13 @@ def evaluate(e: Expr, row: Sequence[Any]) -> Any:
     if isinstance(e, Const):
         return e.value
     assert isinstance(e, Call)
+    if e.unrounded:
+        value = digits_of(e, row, evaluate, ERROR)
+        return _number(value, e.type) if isinstance(value, Decimal) else value
     lazy = _LAZY.get(e.op)
     if lazy is not None:
         return lazy(e, row)
-    values = [evaluate(a, row) for a in e.args]
+    values = [argument(e, a, row, evaluate, ERROR) for a in e.args]
     if any(v is ERROR for v in values):
         return ERROR
     if e.op not in _STRICT or any(isinstance(v, bytes) for v in values):
@@ -357,7 +361,7 @@ def _is_true(e: Call, row: Sequence[Any]) -> Any:
 
 
 def _null_safe(e: Call, row: Sequence[Any]) -> Any:
-    a, b = (evaluate(x, row) for x in e.args)
+    a, b = (digits_of(x, row, evaluate, ERROR) if is_unrounded(x) else evaluate(x, row) for x in e.args)
     if a is ERROR or b is ERROR:
         return ERROR
     if a is None or b is None:
@@ -467,7 +471,8 @@ def _whole(rounding: str) -> Any:
     def apply(e: Call, a: Any) -> Any:
         if isinstance(a, float):
             return _double(float(Decimal(a).to_integral_value(rounding, _EXACT)))
-        return int(Decimal(a).to_integral_value(rounding, _EXACT))
+        whole = int(Decimal(a).to_integral_value(rounding, _EXACT))
+        return whole if MIN_INT <= whole <= MAX_INT else ERROR
 
     return apply
 

@@ -51,6 +51,21 @@ def _differences(arrow: pa.Table, trees: list[Expr], rows: list[tuple[object, ..
     return found
 
 
+def test_quotients_keep_their_digits(spark: SparkSession) -> None:
+    numbers = [col(i, f.type) for i, f in enumerate(FIELDS) if f.type.kind in (Kind.INT, Kind.DECIMAL)]
+    trees: list[Expr] = []
+    for x in numbers:
+        third = call("div", x, const(3, INT))
+        trees += [third, call("mul", third, const(100, INT)), call("div", third, const(7, INT)), call("eq", third, x),
+                  call("round", third, const(6, INT)), call("if", call("gt", third, const(1, INT)), third, x)]
+    third = call("div", const(1, INT), const(3, INT))
+    trees += [third, call("mul", third, const(100, INT)), call("add", call("mul", third, const(3, INT)), numbers[0])]
+    rows = random_rows(random.Random(9), 60)
+    coded, inputs = _inputs(spark, rows)
+    arrow = coded.select(*(expressions.lower(e, inputs).column.alias(f"e{i}") for i, e in enumerate(trees))).toArrow()
+    assert _differences(arrow, trees, rows) == []
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_expressions_agree(spark: SparkSession, seed: int) -> None:
     print(f"seed {seed}")

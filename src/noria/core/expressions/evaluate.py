@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from noria.core.batch import Batch, Codes
-from noria.core.expressions import casts
+from noria.core.expressions import casts, evaluate_exact
 from noria.core.expressions.evaluate_library import library_node
 from noria.core.expressions.evaluate_numbers import NUMBERS
 from noria.core.expressions.evaluate_text import TEXTS, fold_codes, like_mask
-from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, is_unrounded
 from noria.core.expressions.failures import of_its_rows
 from noria.core.limits import ERROR_CODE, NULL_CODE
 from noria.core.order import ranks
@@ -133,6 +133,8 @@ def value_node(e: Expr) -> Node:
 def _call_node(e: Call) -> Node:
     if e.op in _MASKS:
         return _once(e)
+    if evaluate_exact.reads_unrounded(e):
+        return evaluate_exact.node(e, EXACT)
     if e.op in _CHOICES:
         return _CHOICES[e.op](e)
     arguments = [value_node(a) for a in e.args]
@@ -205,7 +207,8 @@ def _remembering(node: Node) -> Node:
 def _from_masks(e: Call) -> Node:
     """Compute the codes of a condition from its masks.  Other rows are errors if an argument is one, and else NULL."""
     true, false = _MASKS[e.op](e, True), _MASKS[e.op](e, False)
-    arguments = [value_node(a) for a in e.args]
+    exact = e.op in _COMPARE or e.op == "nseq"
+    arguments = [evaluate_exact.specials(a, EXACT) if exact and is_unrounded(a) else value_node(a) for a in e.args]
 
     def run(columns: Codes, symbols: Symbols) -> Codes:
         yes = true(columns, symbols)
@@ -233,6 +236,8 @@ def _sides(e: Call) -> tuple[Node, Node, bool]:
     """Compile both sides of a comparison to comparable codes.  Also return True if the right one is a constant that is
     not NULL and keeps its code."""
     a, b = e.args
+    if is_unrounded(a) or is_unrounded(b):
+        return *evaluate_exact.sides(a, b, EXACT), False
     valid = isinstance(b, Const) and b.value is not None
     if a.type.is_text and e.op not in ("eq", "ne", "nseq"):
         left, right = _order_sides(a, b)
@@ -448,10 +453,6 @@ def _case(e: Call) -> Node:
     return run
 
 
-def _if(e: Call) -> Node:
-    return _case(e)  # the arguments of if(c, a, b) are those of case with one arm
-
-
 def _with_error(e: Call) -> Node:
     """Compile `told`: the first argument, or an error where another argument is one."""
     nodes = [value_node(a) for a in e.args]
@@ -468,10 +469,6 @@ def _with_error(e: Call) -> Node:
 def _cast(e: Call) -> Node:
     node, kernel = value_node(e.args[0]), casts.kernel(e.args[0].type, e.type)
     return lambda columns, symbols: kernel(node(columns, symbols), symbols)
-
-
-def _retype(e: Call) -> Node:
-    return value_node(e.args[0])
 
 
 def _extreme(e: Call) -> Node:
@@ -496,5 +493,7 @@ _MASKS: dict[str, Callable[[Call, bool], MaskNode]] = {
     "is_null": _is_null, "is_true": _is_true, "like": _like, "may": _may,
 }
 _CHOICES: dict[str, Callable[[Call], Node]] = {
-    "coalesce": _coalesce, "case": _case, "if": _if, "cast": _cast, "retype": _retype,
+    "coalesce": _coalesce, "case": _case, "if": _case,  # if(c, a, b) has the arguments of case with one arm
+    "cast": _cast, "retype": lambda e: value_node(e.args[0]),
     "greatest": _extreme, "least": _extreme, "told": _with_error}
+EXACT = evaluate_exact.Compiler(value_node, mask_node)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from noria.core.types import SqlType
+from noria.core.limits import MAX_DECIMAL_DIGITS
+from noria.core.types import Kind, SqlType
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,41 @@ class Const(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """The call of a function.  size: the number of parts of the tree; a part that occurs twice counts twice."""
+    """The call of a function.  size: the number of parts of the tree; a part that occurs twice counts twice.
+
+    unrounded: the value has digits that its type does not have, until it leaves the expression (`evaluate_exact.py`).
+    """
 
     op: str
     args: tuple[Expr, ...]
     size: int = field(init=False, compare=False, repr=False)
+    unrounded: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", 1 + sum(a.size if isinstance(a, Call) else 1 for a in self.args))
+        object.__setattr__(self, "unrounded", self.type.kind is Kind.DECIMAL and _keeps_digits(self))
 
     def __str__(self) -> str:
         return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+_ARITHMETIC = frozenset({"add", "sub", "mul", "mod", "neg", "abs", "coalesce", "greatest", "least"})
+
+
+def _keeps_digits(e: Call) -> bool:
+    """Whether the value of a DECIMAL call has more digits than its type: a quotient, and what is computed of one."""
+    if e.op in _ARITHMETIC:
+        return any(map(is_unrounded, e.args))
+    if e.op in ("if", "case"):
+        return any(map(is_unrounded, (*e.args[1::2], e.args[-1])))
+    if e.op == "cast":  # one that only fits arguments to each other takes no digits away
+        scale = e.args[0].type.scale
+        return e.type.precision == MAX_DECIMAL_DIGITS and e.type.scale >= scale and is_unrounded(e.args[0])
+    return e.op in ("div", "total")
+
+
+def is_unrounded(e: Expr) -> bool:
+    return isinstance(e, Call) and e.unrounded
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.expressions.expr import Col, Expr
-from noria.core.expressions.functions import call, cast
+from noria.core.expressions.functions import call, cast, rounded
 from noria.core.types import Kind, SqlType
 from noria.plan.mir import Agg, Aggregate, Mir, Project, agg
 from noria.plan.optimizer.rewrites import everywhere, merge_projects
@@ -44,7 +44,7 @@ def _divided(plan: Mir) -> Mir:
     exprs = [column(i) for i in range(first)]
     for a in plan.aggs:
         found = [column(first + kept.index(p)) for p in parts[a]]
-        exprs.append(cast(call("div", *found), a.type) if len(found) > 1 else found[0])
+        exprs.append(rounded(cast(call("div", *found), a.type)) if len(found) > 1 else found[0])
     return Project(grouped, tuple(exprs), tuple(f.name for f in plan.fields))
 
 

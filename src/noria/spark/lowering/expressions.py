@@ -19,8 +19,10 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 
 from noria.core import values
+from noria.core.errors import SqlError
 from noria.core.expressions.casts import clips
-from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, substitute
+from noria.core.expressions.evaluate import constant
+from noria.core.expressions.expr import Call, Col, Const, Expr, columns_of, is_unrounded, substitute
 from noria.core.limits import ERROR_CODE, MIN_INT, SPARK_ARGUMENTS
 from noria.core.types import BOOL, Kind, SqlType
 from noria.spark.lowering import coding, fallback
@@ -47,12 +49,22 @@ def lower(e: Expr, inputs: Sequence[LoweredValue]) -> LoweredValue:
     if isinstance(e, Const):
         return LoweredValue(_literal(e.value, e.type), e.type)
     assert isinstance(e, Call), e
-    if len(e.args) > SPARK_ARGUMENTS and columns_of(e):
+    exact = e.op == "total" or any(map(is_unrounded, e.args))
+    if exact and not columns_of(e):
+        return _constant(e)
+    if (exact or len(e.args) > SPARK_ARGUMENTS) and columns_of(e):
         return _entirely_by_kernel(e, inputs)
     args = [lower(a, inputs) for a in e.args]
     native = NATIVE.get(e.op)
     lowered = native(e, args) if native else None
     return lowered if lowered is not None else _by_kernel(e, args)
+
+
+def _constant(e: Call) -> LoweredValue:
+    try:
+        return LoweredValue(_literal(constant(e), e.type), e.type)
+    except SqlError:
+        return LoweredValue(error_literal(e.type), e.type, True)
 
 
 def condition(v: LoweredValue) -> Column:

@@ -29,7 +29,7 @@ from noria.core.errors.codes import (
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.evaluate import constant
 from noria.core.expressions.expr import Expr, columns_of
-from noria.core.expressions.functions import uses_clock
+from noria.core.expressions.functions import for_column, uses_clock
 from noria.core.types import Column, TableDef
 from noria.sql.expressions.table_expressions import Place, names_in, parsed, refuse_unfit, resolved, text_of
 from noria.sql.statements.keys import shown_position
@@ -83,7 +83,7 @@ def _read(table: TableDef, at: int) -> Column:
             raise refuse("a DEFAULT that reads other columns in a key", tree, "give the key's value in each INSERT")
         return replace(column, computed="default")
     try:
-        value = constant(made)
+        value = constant(for_column(made, column.type))
         fitted = None if value is None else coerce(value, column, 1)
     except (SqlError, TypeError):
         raise invalid_default(column) from None

@@ -17,7 +17,7 @@ from noria.core.batch import Batch, Codes
 from noria.core.errors import division_by_zero
 from noria.core.expressions import evaluate
 from noria.core.expressions.expr import Expr, columns_of
-from noria.core.expressions.functions import zero_divisors
+from noria.core.expressions.functions import for_column, zero_divisors
 from noria.core.symbols import Symbols
 from noria.core.types import BIGINT, Column, TableDef
 from noria.core.values import recode
@@ -54,7 +54,7 @@ def _computed(columns: tuple[Column, ...], generated: Sequence[int], name: str) 
 
     table, made = TableDef(name, columns), []
     for at in generated:
-        expr = of_text(table, columns[at].expression)
+        expr = for_column(of_text(table, columns[at].expression), columns[at].type)
         made.append(Computed(at, columns[at], expr, frozenset(columns_of(expr)), evaluate.compile(expr),
                              tuple(evaluate.predicate(z) for z in zero_divisors(expr))))
     return tuple(made)

@@ -29,6 +29,7 @@ from noria.core.expressions.functions.base import (
     wrong_count,
 )
 from noria.core.expressions.functions.logic import FLIPPED
+from noria.core.expressions.functions.numbers import for_column, rounded
 from noria.core.expressions.functions.trees import (
     at_time,
     canonical,
@@ -64,10 +65,12 @@ __all__ = [
     "conjunction",
     "cut",
     "fitted",
+    "for_column",
     "literal",
     "now",
     "rebuilt",
     "retyped",
+    "rounded",
     "truth",
     "undivided",
     "uses_clock",

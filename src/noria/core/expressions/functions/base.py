@@ -21,7 +21,7 @@ from noria.core.errors.codes import (
     WRONG_PARAMCOUNT_TO_NATIVE_FCT,
     WRONG_VALUE,
 )
-from noria.core.expressions import evaluate
+from noria.core.expressions import evaluate, evaluate_exact
 from noria.core.expressions.casts import number_prefix, parse_moment
 from noria.core.expressions.coerce import (
     bits_of_text,
@@ -31,7 +31,7 @@ from noria.core.expressions.coerce import (
     parse_time,
     year_of,
 )
-from noria.core.expressions.expr import Call, Const, Expr
+from noria.core.expressions.expr import Call, Const, Expr, is_unrounded, walk
 from noria.core.expressions.library import LIBRARY, ArgumentType
 from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.limits import MAX_DECIMAL_DIGITS, MAX_EXPRESSION, MAX_INT, MIN_INT
@@ -167,8 +167,11 @@ def _midnight(moment: datetime) -> datetime:
 
 
 def _folded(e: Expr) -> Expr:
-    """Replace a call of constants by its value.  A call that fails stays, so that it fails when it is evaluated."""
-    if not isinstance(e, Call) or e.op in CLOCK or e.op == REMEMBERED or not all(isinstance(a, Const) for a in e.args):
+    """Replace a call of constants by its value.  A call that fails stays, so that it fails when it is evaluated.  A
+    quotient that has more digits than its type stays, too."""
+    if not isinstance(e, Call) or e.op in CLOCK or e.op == REMEMBERED or not all(map(_is_constant, e.args)):
+        return e
+    if e.unrounded and not evaluate_exact.is_rounded(e, evaluate.EXACT):
         return e
     try:
         value = evaluate.constant(e)
@@ -178,6 +181,10 @@ def _folded(e: Expr) -> Expr:
                                                                  if isinstance(a, Const)):
         return e  # division by zero: NULL in a query, but an error in a write
     return Const(e.type, value is None, value)
+
+
+def _is_constant(e: Expr) -> bool:
+    return isinstance(e, Const) or (is_unrounded(e) and all(isinstance(x, Call | Const) for x in walk(e)))
 
 
 CLOCK = frozenset({"now"})

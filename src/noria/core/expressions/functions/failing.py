@@ -30,7 +30,7 @@ TOTAL = frozenset("""
     year month day quarter hour minute second microsecond dayofweek weekday dayofyear last_day to_days to_seconds
     datediff dayname monthname now json_valid
 """.split())  # these fail only if an argument does
-INTERNAL = frozenset({"may", "told"})  # only plans have these; no SQL text can call them
+INTERNAL = frozenset({"may", "told", "total"})  # only plans have these; no SQL text can call them
 _EXACT = (Kind.INT, Kind.DECIMAL)
 _MOST_ROWS = 2**31  # an upper bound of the terms of a sum
 

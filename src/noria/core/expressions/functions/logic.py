@@ -20,7 +20,7 @@ from dataclasses import replace
 from noria.core.errors import SqlError
 from noria.core.errors.codes import WRONG_ARGUMENTS
 from noria.core.expressions.evaluate import NEGATED
-from noria.core.expressions.expr import Call, Col, Const, Expr
+from noria.core.expressions.expr import Call, Col, Const, Expr, is_unrounded
 from noria.core.expressions.functions.base import (
     FALSE,
     MANY,
@@ -86,6 +86,8 @@ def _in(op: str, args: Args) -> Expr:
 
 
 def _same_codes(x: Expr, item: Const) -> bool:
+    if is_unrounded(x):
+        return False
     scales = [e.type.scale if e.type.kind is Kind.DECIMAL else 0 for e in (x, item)]
     return scales[0] == scales[1]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noria.core.errors import not_supported
-from noria.core.expressions.expr import Call, Const, Expr
+from noria.core.expressions.expr import Call, Const, Expr, is_unrounded
 from noria.core.expressions.functions.base import TYPING, Args, aligned, as_number, cast, literal, nullable
 from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.core.types import BIGINT, DOUBLE, Kind, SqlType, decimal
@@ -71,16 +71,16 @@ def _signed(op: str, args: Args) -> Expr:
 def _rounded(op: str, args: Args) -> Expr:
     """Make round(x[, digits]), half away from zero, or truncate, towards zero.  The digits must be a constant.
 
-    A DECIMAL gets the requested number of fractional digits, but at most four more than it has.
+    A DECIMAL gets the requested number of fractional digits, but at most four more than its type has.
     """
     a = as_number(args[0])
     digits = args[1] if len(args) > 1 else literal(0)
     if not isinstance(digits, Const) or not isinstance(digits.value, int):
         raise not_supported("rounding to a number of digits that is not an integer literal", "write the digits out")
     if a.type.kind is Kind.DECIMAL:
-        if digits.value > a.type.scale:
-            return cast(a, decimal(MAX_DECIMAL_DIGITS, min(digits.value, a.type.scale + 4, MAX_DECIMAL_DIGITS)))
-        scale = max(digits.value, 0)
+        scale = min(max(digits.value, 0), a.type.scale + 4, MAX_DECIMAL_DIGITS)
+        if digits.value > a.type.scale and not is_unrounded(a):
+            return cast(a, decimal(MAX_DECIMAL_DIGITS, scale))
         return Call(decimal(MAX_DECIMAL_DIGITS, scale), a.nullable, op, (a, digits))
     return Call(_result(a.type, 0), a.nullable, op, (a, digits))
 
@@ -93,7 +93,29 @@ def _floor_or_ceil(op: str, args: Args) -> Expr:
     return Call(DOUBLE if a.type.kind is Kind.DOUBLE else BIGINT, a.nullable, op, (a,))
 
 
+def _total(op: str, args: Args) -> Expr:
+    """Make total(whole, rest, digits): their sum, whose type has so many digits.  The rest may have more."""
+    digits = args[2].value if isinstance(args[2], Const) else 0
+    return Call(decimal(MAX_DECIMAL_DIGITS, digits), nullable(args), op, args)
+
+
+def rounded(e: Expr) -> Expr:
+    """The value with no more digits than its type."""
+    return Call(e.type, e.nullable, "round", (e, literal(e.type.scale))) if is_unrounded(e) else e
+
+
+def for_column(e: Expr, type: SqlType) -> Expr:
+    """What a column of the type stores of a value: with the digits that the value's own type does not have."""
+    if not is_unrounded(e) or type.kind not in (Kind.INT, Kind.DECIMAL, Kind.DOUBLE):
+        return e
+    if type.kind is Kind.DOUBLE:
+        return cast(e, DOUBLE)
+    digits = type.scale if type.kind is Kind.DECIMAL else 0
+    return Call(decimal(MAX_DECIMAL_DIGITS, digits), e.nullable, "round", (e, literal(digits)))
+
+
 TYPING.update({
+    "total": (3, 3, _total),
     **dict.fromkeys(("add", "sub"), (2, 2, _sum)),
     "mul": (2, 2, _product),
     "div": (2, 2, _quotient),

@@ -22,8 +22,8 @@ from noria.core.errors.codes import (
     TOO_MANY_TABLES,
     VIEW_WRONG_LIST,
 )
-from noria.core.expressions.expr import Col, Expr, columns_of, conjuncts
-from noria.core.expressions.functions import call
+from noria.core.expressions.expr import Col, Expr, columns_of, conjuncts, is_unrounded
+from noria.core.expressions.functions import call, rounded
 from noria.core.identifiers import refuse_repeated_columns
 from noria.core.limits import MAX_TABLES, TOP_ROWS
 from noria.core.types import TableDef
@@ -31,7 +31,7 @@ from noria.plan.after import filter_of
 from noria.plan.columns import cols_of
 from noria.plan.constant_row import one_row
 from noria.plan.lookups import Key, Lookup
-from noria.plan.mir import Base, Mir, Project, TopK
+from noria.plan.mir import Base, Filter, Join, Mir, Project, TopK
 from noria.plan.view import ViewDef
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.context import Context, GivenCatalog
@@ -157,12 +157,24 @@ def _relation(context: Context, node: exp.Expr, top: bool
         if not node.alias:
             raise SqlError(*DERIVED_MUST_HAVE_ALIAS, "Every derived table must have its own alias")
         plan, keys = _derived(context, node.this) if top else (relation_plan(context.inner(), node.this), [])
-        return node.alias, _renamed(plan, node.args["alias"], len(keys)), keys, 0, (), ()
+        return node.alias, _renamed(_rounded(plan), node.args["alias"], len(keys)), keys, 0, (), ()
     if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
         raise refuse("this in FROM", node)
     check_parts(node, _TABLE, "FROM")
     plan, hidden, order, named = _named(context, node.name)
-    return node.alias_or_name, plan, [], hidden, order, named
+    return node.alias_or_name, _rounded(plan), [], hidden, order, named
+
+
+def _rounded(plan: Mir) -> Mir:
+    """Round what a query of groups has computed to the digits of its types, as MySQL does by storing its rows."""
+    if not isinstance(plan, Project) or not any(map(is_unrounded, plan.exprs)):
+        return plan
+    below = plan.input
+    while isinstance(below, Filter | Project):
+        below = below.input
+    if isinstance(below, Base | Join):
+        return plan  # MySQL computes it within the outer query, with all digits
+    return Project(plan.input, tuple(map(rounded, plan.exprs)), plan.names)
 
 
 def _derived(context: Context, tree: exp.Expr) -> tuple[Mir, list[Lookup]]:

@@ -21,6 +21,7 @@ from noria.plan.after import LookedUpRows, bound, with_leaf
 from noria.plan.lookups import Key
 from noria.plan.mir import Aggregate, Distinct, Filter, Mir, Project
 from noria.sql.expressions.leaves import uses_aggregate
+from noria.sql.expressions.unrounded import with_all_digits
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinedPlan
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
@@ -33,7 +34,7 @@ from noria.sql.text.refusals import not_maintained, not_merged
 
 def assemble(block: Block, joined: JoinedPlan) -> PlannedQuery:
     """Build the plan of a block above its joins.  Raises NotMaintained for a query that only Spark can answer."""
-    computed = _computed(block)
+    computed = _over_groups(block, with_all_digits)
     aggregated = any(map(uses_aggregate, computed + block.after_having))
     if block.context.any_of_group and not aggregated and _is_ordered_by_others(block):
         _group_distinct(block)
@@ -109,8 +110,12 @@ def _group_distinct(block: Block) -> None:
 
 def _take_any_values(block: Block) -> list[Expr]:
     """Replace the columns that are not determined by the groups.  Returns the computed expressions."""
-    some = partial(with_any_values, block.scope, block.groups, _columns_above(block))
-    block.above = [(unit, [_over_groups(t, some) for t in on]) for unit, on in block.above]
+    return _over_groups(block, partial(with_any_values, block.scope, block.groups, _columns_above(block)))
+
+
+def _over_groups(block: Block, some: Callable[[Expr], Expr]) -> list[Expr]:
+    """Change the expressions above a grouping.  Returns the computed ones."""
+    block.above = [(unit, [_outer_side(t, some) for t in on]) for unit, on in block.above]
     block.items = [replace(i, expr=some(i.expr)) for i in block.items]
     block.order = [(some(e), descending) for e, descending in block.order]
     block.having = [some(e) for e in block.having]
@@ -129,7 +134,7 @@ def _columns_above(block: Block) -> frozenset[int]:
     return frozenset(c for unit, _ in block.above for c in unit.positions)
 
 
-def _over_groups(term: Expr, some: Callable[[Expr], Expr]) -> Expr:
+def _outer_side(term: Expr, some: Callable[[Expr], Expr]) -> Expr:
     """A term of such a subquery, whose outer side is over the groups."""
     return replace(term, args=(some(term.args[0]), *term.args[1:])) if isinstance(term, Call) else term
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from noria.core.expressions.expr import Call, Col, Expr
+from noria.core.expressions.expr import Call, Col, Expr, is_unrounded
 from noria.core.expressions.functions import literal, with_arguments, with_each_argument
 from noria.core.ranking import Order
 from noria.plan.mir import Mir, Project, Window, over
@@ -48,7 +48,7 @@ def with_windows(plan: Mir, rewrite: Callable[[Expr], Expr], shown: Sequence[Exp
         at.update((c, width + i) for i, c in enumerate(same))
 
     def final(e: Expr) -> Expr:
-        if e in at:
+        if e in at and not is_unrounded(e):
             f = out.fields[at[e]]
             return Col(f.type, f.nullable, at[e])
         return with_each_argument(e, final)

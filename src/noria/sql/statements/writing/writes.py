@@ -33,6 +33,7 @@ from noria.core.expressions.functions import (
     call,
     canonical,
     cast,
+    for_column,
     literal,
     now,
     rebuilt,
@@ -41,7 +42,7 @@ from noria.core.expressions.functions import (
 )
 from noria.core.expressions.library.numbers import REMEMBERED
 from noria.core.statements import DEFAULT, NEW, ClientWrite, Delete, Insert, Update
-from noria.core.types import Column, Kind, TableDef
+from noria.core.types import Column, Kind, SqlType, TableDef
 from noria.sql.commands import Truncate
 from noria.sql.expressions.scalars import Resolver, literal_value
 from noria.sql.expressions.table_expressions import of_text
@@ -159,7 +160,7 @@ def _row(node: exp.Expr, table: TableDef, columns: tuple[int, ...], number: int)
         return (DEFAULT,) * len(columns)
     if len(items) != len(columns):
         raise wrong_value_count(number)
-    values = tuple(map(_value, items))
+    values = tuple(_value(n, table.columns[c].type) for n, c in zip(items, columns, strict=True))
     if any(isinstance(v, HexLiteral) for v in values):
         numbers = [table.columns[c].type.is_number for c in columns]
         return tuple((int(v) if number else bytes(v)) if isinstance(v, HexLiteral) else v
@@ -167,9 +168,10 @@ def _row(node: exp.Expr, table: TableDef, columns: tuple[int, ...], number: int)
     return values
 
 
-def _value(node: exp.Expr) -> Any:
-    """Read a value of VALUES: a literal, DEFAULT, a parameter, or a constant expression, which is evaluated now unless
-    it reads the clock or divides by zero."""
+def _value(node: exp.Expr, type: SqlType) -> Any:
+    """Read a value of VALUES for a column of the type: a literal, DEFAULT, a parameter, or a constant expression.
+
+    The expression is evaluated now, unless it reads the clock or divides by zero."""
     if isinstance(node, _LITERALS):
         return literal_value(node)
     if isinstance(node, exp.Placeholder):
@@ -185,7 +187,7 @@ def _value(node: exp.Expr) -> Any:
     def parameter(p: exp.Placeholder) -> Expr:
         raise refuse("a parameter within an expression of VALUES", node, "compute the value in the application")
 
-    e = _resolver(column, parameter, "field list")(node)
+    e = for_column(_resolver(column, parameter, "field list")(node), type)
     if uses_clock(e) or any(map(constant, zero_divisors(e))):
         return e
     return constant(e)
@@ -275,7 +277,7 @@ def assignments_of(table: TableDef, nodes: Sequence[exp.Expr], value: Callable[[
         elif default:
             out.append((target.index, _over_new_row(table, out, _default(table, target.index))))
         else:
-            new = _over_new_row(table, out, value(n.expression))
+            new = for_column(_over_new_row(table, out, value(n.expression)), table.columns[target.index].type)
             _check_remembered(table.columns[target.index], new, n)
             hexadecimal = isinstance(new, Const) and isinstance(new.value, HexLiteral)
             out.append((target.index, as_number(new) if hexadecimal and table.columns[target.index].type.is_number
