@@ -92,7 +92,8 @@ class Expressions:
             return ref or str(self.of("1", "2"))
         a, b = self.number(columns, depth - 1), self.number(columns, depth - 1)
         forms = [f"CAST({a} AS {self.of('SIGNED', 'DECIMAL(10,2)', 'DOUBLE')})", f"TRUNCATE({ref}, 1)", f"CEIL({ref})",
-                 f"({a} {self.of('+', '-', '*')} {b})", f"{a} / 2", f"{ref} DIV 2", f"{ref} % 3", f"ABS({a})",
+                 f"({a} {self.of('+', '-', '*')} {b})", f"{a} / 2", f"ROUND({a} / 3 * 100, 2)", f"{ref} DIV 2",
+                 f"{ref} % 3", f"ABS({a})",
                  f"COALESCE({a}, {b})", f"IF({self.condition(columns, 0)}, {a}, {b})", f"NULLIF({a}, 1)", f"-{ref}",
                  f"CASE WHEN {self.condition(columns, 0)} THEN {a} ELSE {b} END", f"ROUND({ref})", f"IFNULL({a}, 0)",
                  f"{self.of('GREATEST', 'LEAST')}({a}, {b})", f"SIGN({a})", f"({self.condition(columns, 0)})",

@@ -480,7 +480,8 @@ class Generator(Changes):
                            f"SUM({e})", f"COUNT(DISTINCT {c})", f"SUM({self.condition(source.columns, 0)})",
                            self._concat(source), f"SUM(DISTINCT {n})", f"AVG(DISTINCT {n})", f"MIN({e})",
                            f"COUNT({self.of(f'NULLIF({n}, 1)', n)})", f"{self.of('MAX', 'COUNT', 'AVG')}({e})",
-                           f"SUM({n}) / COUNT(*)", f"COALESCE(MAX({n}), 0) + 1", f"COUNT(DISTINCT {c}, {n})",
+                           f"SUM({n}) / COUNT(*)", f"ROUND(AVG({n}) * 100 / 7, 3)",
+                           f"COALESCE(MAX({n}), 0) + 1", f"COUNT(DISTINCT {c}, {n})",
                            f"SUM(CASE WHEN {self.condition(source.columns, 0)} THEN {n} ELSE 0 END)",
                            f"ROUND({self._spread()}({n}), 3)", self._bits(source),
                            f"JSON_LENGTH(JSON_ARRAYAGG({c}))"))

@@ -349,7 +349,7 @@ MYSQL = (
     ("SELECT id FROM t WHERE b BETWEEN ? AND ? ORDER BY b", (15, 45), [(2,), (3,), (4,)]),
     ("SELECT id FROM t WHERE id > ? ORDER BY id LIMIT ?", (1, 2), [(2,), (3,)]),
     ("SELECT id FROM t WHERE a = ? AND s LIKE ?", (1, "a%"), [(1,), (2,)]),
-    ("SELECT COUNT(*), CAST(AVG(b) AS DOUBLE) FROM t WHERE a IN (?, ?)", (1, 3), [(3, 23.3333)]),
+    ("SELECT COUNT(*), CAST(AVG(b) AS DOUBLE) FROM t WHERE a IN (?, ?)", (1, 3), [(3, 23.333333333)]),
     ("SELECT a, COUNT(*) FROM t GROUP BY a HAVING COUNT(*) > ?", (1,), [(1, 2)]),
 )
 
