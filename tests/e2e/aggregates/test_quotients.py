@@ -28,7 +28,8 @@ QUERIES = (
     "SELECT SUM(i) / COUNT(*) * 100, AVG(d) * 3, AVG(i) / 7 * 7, ROUND(AVG(i), 2) FROM t",
     "SELECT g, SUM(i) / COUNT(*) * 100, AVG(d) * 3, AVG(i) / AVG(d), AVG(g = 1) * 100, "
     "AVG(CASE WHEN i > 1 THEN 1 ELSE 0 END) * 100, SUM(IF(i > 1, 1, 0)) / COUNT(*) * 100 FROM t GROUP BY g",
-    "SELECT SUM(i / 3), SUM(d / 7), AVG(i / 3), AVG(d / 7), SUM(i / 3) * 3, MIN(i / 3), MAX(i / 3) FROM t",
+    "SELECT SUM(i / 3), SUM(d / 7), AVG(i / 3), AVG(d / 7), SUM(i / 3) * 3, MIN(i / 3), MAX(i / 3), MAX(i / 3) * 3, "
+    "MIN(g / u) * 100, MAX(g * 1000000000 / 3) FROM t",
     "SELECT SUM(i / 7), AVG(i / 7) * 7, SUM(b / 3) / 1000, SUM(i / 3) FROM t WHERE g = 2",
     "SELECT g, AVG(i) * 7 AS a FROM t GROUP BY g ORDER BY a, g",
     "SELECT x * 3 FROM (SELECT g, AVG(i) AS x FROM t GROUP BY g) q",

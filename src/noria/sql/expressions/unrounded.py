@@ -1,7 +1,8 @@
-"""SUM and AVG with all the digits that MySQL keeps inside an expression (`core/expressions/evaluate_exact.py`).
+"""Aggregates with all the digits that MySQL keeps inside an expression (`core/expressions/evaluate_exact.py`).
 
-    AVG(x) * 100     SUM(x) / COUNT(x) * 100
-    SUM(a / b)       total(SUM(whole), SUM(rest)), where whole is a / b cut to the digits of its type
+    AVG(x) * 100        SUM(x) / COUNT(x) * 100
+    SUM(a / b)          total(SUM(whole), SUM(rest)), where whole is a / b cut to the digits of its type
+    MAX(a / b) * 100    total(MAX(a / b with more digits), 0) * 100, if no value can be out of range
 
 Keeps true: a sum of the rests takes no room from the sum of the whole values, so a SUM overflows where it did.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from noria.core.expressions.evaluate_exact import WORD, scale_of
 from noria.core.expressions.expr import Call, Col, Expr, is_unrounded
 from noria.core.expressions.functions import call, cast, literal, with_arguments
+from noria.core.expressions.functions.failing import can_fail
 from noria.core.limits import MAX_DECIMAL_DIGITS
 from noria.core.types import BIGINT, Field, Kind, decimal
 from noria.plan.calls import agg
@@ -35,7 +37,11 @@ def with_all_digits(e: Expr, inside: bool = False) -> Expr:
 
 def _aggregate(e: AggCall, inside: bool) -> Expr:
     x = e.argument
-    if e.function not in ("sum", "avg") or e.distinct or x is None:
+    if e.distinct or x is None:
+        return e
+    if e.function in ("min", "max"):
+        return _extreme(e, x) if inside and is_unrounded(x) else e
+    if e.function not in ("sum", "avg"):
         return e
     if is_unrounded(x):
         return _sum_of_parts(e, x)
@@ -51,6 +57,13 @@ def _sum_of_parts(e: AggCall, x: Expr) -> Expr:
     rest = cast(call("sub", x, whole), decimal(MAX_DECIMAL_DIGITS, scale))
     total = call("total", _sum(whole), _sum(rest), literal(digits))
     return total if e.function == "sum" else call("div", total, AggCall(BIGINT, False, "count", x))
+
+
+def _extreme(e: AggCall, x: Expr) -> Expr:
+    finer = cast(x, decimal(MAX_DECIMAL_DIGITS, min(scale_of(x), x.type.scale + WORD, MAX_DECIMAL_DIGITS)))
+    if can_fail(finer, lambda _: False):
+        return e
+    return call("total", AggCall(finer.type, True, e.function, finer), literal(0), literal(x.type.scale))
 
 
 def _sum(x: Expr) -> AggCall:
