@@ -96,7 +96,7 @@ KNOWN = (
           "which has digits after TRUNCATE(x, 1) and x / 2", _a_union_has_digits),
     Known("which of several wrong values", "of several wrong values in one statement, which is told of is the server's "
           "choice", lambda text, noria, mariadb: _error(noria) and _error(mariadb) and not text.startswith("SELECT")),
-    Known("which of two names", "of an unknown column and a missing FULLTEXT key in one SELECT, which is told of is the "
+    Known("which of two names", "of an unknown column and a missing FULLTEXT key in one SELECT, which is named is the "
           "server's choice", lambda text, noria, mariadb: _error(noria, 1191) and _error(mariadb, 1054)),
     Known("affected rows of an upsert", "a row that an ON DUPLICATE KEY UPDATE leaves as it was counts 0 as MySQL's "
           "manual says, and a REPLACE by the same row 1; MariaDB counts by how it went about it",
