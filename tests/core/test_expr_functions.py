@@ -76,6 +76,16 @@ def test_types(e: Expr, type: SqlType, nullable: bool) -> None:
     ("char_length", ("é",), 1),
     ("case", (0, "a", 1, "b"), "b"), ("case", (0, "a"), None), ("coalesce", (None, None), None),
     ("nullif", (1, 1), None),
+    ("is_uuid", ("6ccd780c-baba-1026-9564-5b8c656024db",), 1), ("is_uuid", ("6CCD780CBABA102695645B8C656024DB",), 1),
+    ("is_uuid", ("{6ccd780c-baba-1026-9564-5b8c656024db}",), 1), ("is_uuid", ("6ccd780c-baba-1026-9564",), 0),
+    ("uuid_to_bin", ("6ccd780c-baba-1026-9564-5b8c656024db",), bytes.fromhex("6ccd780cbaba102695645b8c656024db")),
+    ("uuid_to_bin", ("6ccd780c-baba-1026-9564-5b8c656024db", 1), bytes.fromhex("1026baba6ccd780c95645b8c656024db")),
+    ("bin_to_uuid", (bytes.fromhex("6ccd780cbaba102695645b8c656024db"),), "6ccd780c-baba-1026-9564-5b8c656024db"),
+    ("bin_to_uuid", (bytes.fromhex("1026baba6ccd780c95645b8c656024db"), 1), "6ccd780c-baba-1026-9564-5b8c656024db"),
+    ("format_bytes", (512,), " 512 bytes"), ("format_bytes", (18446644073709551615.0,), "16.00 EiB"),
+    ("json_search", ('["abc", {"y z": "b", "ok": "b"}]', "all", "b"), '["$[1].ok", "$[1].\\"y z\\""]'),
+    ("json_pretty", ('{"b": [1, {}], "a": []}',), '{\n  "a": [],\n  "b": [\n    1,\n    {}\n  ]\n}'),
+    ("json_merge_preserve", ('{"bb": 1}', '{"a": 2}'), '{"a": 2, "bb": 1}'),
 ])
 def test_constants_fold(op: str, args: tuple[Any, ...], value: Any) -> None:
     e = call(op, *map(literal, args))

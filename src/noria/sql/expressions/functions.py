@@ -43,7 +43,7 @@ DAY = 86_400 * MICROS
 CORE = "abs coalesce concat floor greatest least mod nullif round truncate".split()  # not in the library
 OTHERS = {"ceil": "ceil", "ceiling": "ceil", "power": "pow", "sha": "sha1", "dayofmonth": "day", "day": "day",
           "character_length": "char_length", "octet_length": "length", "lcase": "lower", "ucase": "upper",
-          "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_patch"}
+          "mid": "substring", "substr": "substring", "ifnull": "coalesce", "json_merge": "json_merge_preserve"}
 
 
 def plain(op: str) -> Maker:
@@ -114,6 +114,19 @@ def regexp(text: Expr, expression: Expr, flags: Expr | None = None) -> Expr:
 
 def _regexp(op: str) -> Callable[..., Expr]:
     return lambda text, expression, *more: call(op, text, expression, *more, _flags(expression, text, None))
+
+
+def _has_characters(x: Expr) -> bool:
+    return x != NULL and (x.type.is_listed or (x.type.is_text and not x.type.is_bytes))
+
+
+def _charset(x: Expr) -> Expr:
+    return literal("utf8mb4" if _has_characters(x) else "binary")
+
+
+def _collation(x: Expr) -> Expr:
+    exact = x.type.is_text and not x.type.folds
+    return literal("binary" if not _has_characters(x) else "utf8mb4_bin" if exact else "utf8mb4_0900_ai_ci")
 
 
 def _isnull(x: Expr) -> Expr:
@@ -250,6 +263,10 @@ def _as_datetime(x: Expr) -> Expr:
     return cast(moment, DATETIME) if moment.type.kind is Kind.DATE else moment
 
 
+def _timestamp(x: Expr, time: Expr | None = None) -> Expr:
+    return _as_datetime(x) if time is None else _added_time(1)(_as_datetime(x), time)
+
+
 def _unix_timestamp(x: Expr) -> Expr:
     moment = as_moment(x)
     micros = call("unix_micros", moment)
@@ -371,7 +388,9 @@ FUNCTIONS: dict[str, Maker] = {
     "REGEXP_LIKE": _counted(2, 3, regexp), "REGEXP_SUBSTR": _counted(2, 2, _regexp("regexp_substr")),
     "REGEXP_INSTR": _counted(2, 2, _regexp("regexp_instr")),
     "REGEXP_REPLACE": _counted(3, 3, _regexp("regexp_replace")),
-    "DATE": _counted(1, 1, _as_date), "TIME": _counted(1, 1, _as_time), "TIMESTAMP": _counted(1, 1, _as_datetime),
+    "DATE": _counted(1, 1, _as_date), "TIME": _counted(1, 1, _as_time), "TIMESTAMP": _counted(1, 2, _timestamp),
+    "CHARSET": _counted(1, 1, _charset), "COLLATION": _counted(1, 1, _collation),
+    "NAME_CONST": _counted(2, 2, lambda _, value: value),
     "DATE_ADD": _date_sum(1), "ADDDATE": _date_sum(1), "DATE_SUB": _date_sum(-1), "SUBDATE": _date_sum(-1),
     "TIMESTAMPADD": _timestampadd, "TIMESTAMPDIFF": _timestampdiff,
     "UNIX_TIMESTAMP": _counted(1, 1, _unix_timestamp), "FROM_UNIXTIME": _counted(1, 2, _from_unixtime),

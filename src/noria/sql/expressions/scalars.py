@@ -57,7 +57,8 @@ _VOLATILE = (exp.Rand, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.Curr
              exp.CurrentUser, exp.CurrentVersion, exp.Localtime, exp.Localtimestamp, exp.UtcTimestamp, exp.UtcDate,
              exp.UtcTime)
 _VOLATILE_NAMES = {"NOW", "SYSDATE", "UTC_TIMESTAMP", "UTC_DATE", "UNIX_TIMESTAMP", "LAST_INSERT_ID", "USER",
-                   "SESSION_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT", "GET_LOCK",
+                   "SESSION_USER", "SYSTEM_USER", "CONNECTION_ID", "ROW_COUNT", "FOUND_ROWS", "SLEEP", "UUID_SHORT",
+                   "GET_LOCK",
                    "RELEASE_LOCK", "RELEASE_ALL_LOCKS", "IS_FREE_LOCK", "IS_USED_LOCK"}
 _WAITS = {"SLEEP": "SELECT it alone in a column, without FROM", "BENCHMARK": "measure statements from the client"}
 _KNOWN = "known"  # the key of an expression in a node's meta
@@ -442,6 +443,13 @@ def _placeholder(r: Resolver, node: exp.Expr) -> Expr:
     return r.parameter(node) if value is None else value
 
 
+def _interval(r: Resolver, node: exp.Expr) -> Expr:
+    """INTERVAL(n, a, b): how many of a, b are at most n.  Any other INTERVAL stands beside a date."""
+    if not isinstance(node.this, exp.Tuple) or node.args.get("unit") is not None:
+        raise _unknown(node)
+    return call("interval_place", *map(r, node.this.expressions))
+
+
 def _alias(r: Resolver, node: exp.Expr) -> Expr:
     return r(node.this)
 
@@ -459,5 +467,5 @@ _HANDLERS: dict[type[exp.Expr], Handler] = {
     exp.JSONArrayContains: _member_of, exp.JSONObject: _json_object, exp.JSONValue: _json_value,
     exp.MatchAgainst: match, CountedWords: counted, exp.Rand: _rand, exp.Anonymous: _named, exp.Window: over_call,
     exp.BitwiseAnd: _bits_and, exp.DPipe: lambda r, node: call("concat", r(node.this), r(node.expression)),
-    exp.Placeholder: _placeholder, exp.Alias: _alias,
+    exp.Placeholder: _placeholder, exp.Alias: _alias, exp.Interval: _interval,
 }

@@ -33,7 +33,8 @@ from noria.sql.text.syntax import Statement, check_parts, is_row_subquery, is_su
 from noria.sql.text.trees import children
 
 _FUNCTIONS = {"DATABASE": TEXT, "SCHEMA": TEXT, "VERSION": TEXT, "USER": TEXT, "CURRENT_USER": TEXT,
-              "CURRENT_ROLE": TEXT, "SESSION_USER": TEXT, "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT,
+              "CURRENT_ROLE": TEXT, "SESSION_USER": TEXT, "SYSTEM_USER": TEXT,
+              "CONNECTION_ID": BIGINT, "LAST_INSERT_ID": BIGINT,
               "ROW_COUNT": BIGINT, "FOUND_ROWS": BIGINT, "UUID": TEXT, "UUID_SHORT": BIGINT, "RAND": DOUBLE}
 LOCK_FUNCTIONS = {"GET_LOCK": 2, "RELEASE_LOCK": 1, "RELEASE_ALL_LOCKS": 0, "IS_FREE_LOCK": 1, "IS_USED_LOCK": 1}
 """The functions about the locks of sessions, with their numbers of arguments."""

@@ -47,7 +47,7 @@ def _refused(word: str) -> Any:
 def show(value: Any) -> str:
     """Print a document as MySQL does."""
     if isinstance(value, dict):
-        keys = sorted(value, key=lambda k: (len(k.encode()), k.encode()))
+        keys = in_order(value)
         return "{" + ", ".join(f"{_text(k)}: {show(value[k])}" for k in keys) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(show, value)) + "]"
@@ -56,6 +56,11 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return repr(value).replace("e+", "e")
     return "null" if value is None else "true" if value is True else "false" if value is False else str(value)
+
+
+def in_order(value: dict[str, Any]) -> list[str]:
+    """The keys of an object in the order in which it is printed."""
+    return sorted(value, key=lambda k: (len(k.encode()), k.encode()))
 
 
 def _text(value: str) -> str:
@@ -134,7 +139,7 @@ def reached(value: Any, path: tuple[Step, ...]) -> Iterator[Any]:
             yield from reached(value[what], rest)
     elif kind == "keys":
         if isinstance(value, dict):
-            for key in sorted(value, key=lambda k: (len(k.encode()), k.encode())):
+            for key in in_order(value):
                 yield from reached(value[key], rest)
     elif kind == "deep":
         yield from reached(value, rest)
@@ -180,12 +185,17 @@ def value_at(document: str, path: str) -> str | None:
 
 
 def _at(document: str, path: str) -> list[Any]:
+    return list(reached(parse(document), without_wildcards(path)))
+
+
+def without_wildcards(path: str) -> tuple[Step, ...]:
+    """Parse a path that leads to at most one value.  Raises SqlError 3149 for another one."""
     found = steps(path)
     if _many(found):
         raise SqlError(*INVALID_JSON_PATH_WILDCARD,
                        f"In this situation, path expressions may not contain the * and ** tokens or an "
                        f"array range: '{path}'")
-    return list(reached(parse(document), found))
+    return found
 
 
 def length(document: str, path: str = "$") -> int | None:
@@ -219,7 +229,7 @@ def keys(document: str, path: str = "$") -> str | None:
     found = _at(document, path)
     if not found or not isinstance(found[0], dict):
         return None
-    return show(sorted(found[0], key=lambda k: (len(k.encode()), k.encode())))
+    return show(in_order(found[0]))
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -405,5 +415,4 @@ JSONS: dict[str, Function] = {
     "json_insert": Function((J, M), JSON, values=_writer("insert"), more=True, sees_null=True, nullable=True),
     "json_replace": Function((J, M), JSON, values=_writer("replace"), more=True, sees_null=True, nullable=True),
     "json_remove": Function((J, T), JSON, values=removed, more=True),
-    "json_merge_patch": Function((J, J), JSON, values=merged),
 }

@@ -135,6 +135,13 @@ def inet_ntoa(number: int) -> str | None:
     return ".".join(str(number >> s & 255) for s in (24, 16, 8, 0)) if 0 <= number < 2**32 else None
 
 
+def interval_place(number: Any, *limits: Any) -> int:
+    """Return how many of the ascending limits are at most the number; -1 for NULL."""
+    if number is None:
+        return -1
+    return next((i for i, limit in enumerate(limits) if limit is not None and limit > number), len(limits))
+
+
 N, W, T = ArgumentType.NUMBER, ArgumentType.INT, ArgumentType.TEXT
 NUMBERS: dict[str, Function] = {
     "sqrt": _double(lambda x: np.where(x < 0, np.nan, np.sqrt(x))),
@@ -154,6 +161,7 @@ NUMBERS: dict[str, Function] = {
     "bit_not": Function((W,), UBIGINT, codes=lambda x: _positive(~x), internal=True),
     "shift_left": Function((W, W), UBIGINT, codes=_left, internal=True),
     "shift_right": Function((W, W), UBIGINT, codes=_right, internal=True),
+    "interval_place": Function((N, N), BIGINT, values=interval_place, more=True, sees_null=True, internal=True),
     "bit_count": Function((W,), BIGINT, values=_bit_count),
     "conv": Function((T, W, W), TEXT, values=conv, nullable=True),
     "bin": Function((T,), TEXT, values=lambda x: conv(x, 10, 2)),

@@ -218,6 +218,27 @@ def regexp_replace(text: str, expression: str, new: str, flags: str) -> str:
     return made
 
 
+def make_set(bits: int, *texts: str | None) -> str:
+    """Join the texts whose bits are set, the first by the least bit."""
+    return ",".join(t for i, t in enumerate(texts) if i < 64 and bits >> i & 1 and t is not None)
+
+
+def export_set(bits: int, on: str, off: str, between: str = ",", count: int = 64) -> str:
+    """Join a text for each bit, the least bit first."""
+    return between.join(on if bits >> i & 1 else off for i in range(count if 0 <= count < 64 else 64))
+
+
+def format_bytes(count: float) -> str:
+    """Print a number of bytes in the largest unit that leaves at least one."""
+    size, unit = abs(count), 0
+    while size >= 1024 and unit < len(_BYTE_UNITS):
+        size, unit = size / 1024, unit + 1
+    return f"{int(count):4d} bytes" if not unit else f"{size if count >= 0 else -size:.2f} {_BYTE_UNITS[unit - 1]}"
+
+
+_BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
 def _first(types: Types) -> Any:
     return text_of(types[:1])
 
@@ -251,6 +272,10 @@ TEXTS: dict[str, Function] = {
     "field": Function((ArgumentType.ANY, ArgumentType.ANY), BIGINT, values=field, more=True, sees_null=True),
     "find_in_set": Function((T, T), BIGINT, values=find_in_set),
     "elt": Function((W, T), text_of, values=elt, more=True, sees_null=True, nullable=True),
+    "make_set": Function((W, T), text_of, values=lambda bits, *texts: None if bits is None else make_set(bits, *texts),
+                         more=True, least=2, sees_null=True, nullable=True),
+    "export_set": Function((W, T, T, T, W), text_of, values=export_set, least=3),
+    "format_bytes": Function((ArgumentType.DOUBLE,), TEXT, values=format_bytes),
     "quote": Function((T,), text_of, values=quoted, sees_null=True),
     "char": Function((W,), BYTES, values=characters, more=True, sees_null=True),
     "ascii": Function((B,), BIGINT, values=lambda b: b[0] if b else 0),
