@@ -35,9 +35,9 @@ PACKAGES = ("mysqlclient==2.2.7", "tblib==3.2.2", "Jinja2==3.1.6", "PyYAML==6.0.
 LABELS = (
     "backends", "basic", "queries", "lookup", "aggregation", "aggregation_regress", "annotations", "expressions",
     "expressions_case", "db_functions", "transactions", "transaction_hooks", "select_for_update", "schema",
-    "migrations", "introspection", "inspectdb", "fixtures", "constraints", "custom_pk", "many_to_many", "many_to_one", "bulk_create",
-    "delete", "delete_regress", "update", "datatypes", "model_fields", "ordering", "raw_query", "sessions_tests",
-    "auth_tests", "admin_views",
+    "migrations", "introspection", "inspectdb", "fixtures", "constraints", "custom_pk", "many_to_many", "many_to_one",
+    "bulk_create", "delete", "delete_regress", "update", "datatypes", "model_fields", "ordering", "raw_query",
+    "sessions_tests", "auth_tests", "admin_views",
 )
 TIMEOUT_S = 600  # of one label on one server
 KNOWN: dict[str, str] = {}  # tests that pass on MariaDB and not here, and why
