@@ -9,7 +9,7 @@ import json
 import os
 import time
 import unittest
-from typing import Any, TextIO
+from typing import Any
 
 from django.test.runner import DiscoverRunner
 
@@ -25,8 +25,6 @@ TEST_RUNNER = "django_settings.Runner"
 class Result(unittest.TextTestResult):
     """Writes each test's outcome, seconds and error."""
 
-    _lines: TextIO = open(os.environ["DJANGO_SUITE_RESULTS"], "w", buffering=1)  # noqa: SIM115
-
     def startTest(self, test: Any) -> None:
         super().startTest(test)
         self._began, self._written = time.monotonic(), False
@@ -34,7 +32,8 @@ class Result(unittest.TextTestResult):
     def _write(self, test: Any, outcome: str, text: str = "") -> None:
         seconds = time.monotonic() - self._began if hasattr(self, "_began") else 0.0
         self._written = True
-        self._lines.write(json.dumps([test.id(), outcome, round(seconds, 3), text[-4000:]]) + "\n")
+        with open(os.environ["DJANGO_SUITE_RESULTS"], "a") as results:
+            results.write(json.dumps([test.id(), outcome, round(seconds, 3), text[-4000:]]) + "\n")
 
     def addSuccess(self, test: Any) -> None:
         super().addSuccess(test)
@@ -68,9 +67,9 @@ class Result(unittest.TextTestResult):
                         self._text(err, test))
 
     def _text(self, err: Any, test: Any) -> str:
-        return str(self._exc_info_to_string(err, test))  # type: ignore[attr-defined]
+        return str(self._exc_info_to_string(err, test))
 
 
-class Runner(DiscoverRunner):  # type: ignore[misc]
+class Runner(DiscoverRunner):
     def get_resultclass(self) -> type[Result]:
         return Result

@@ -163,8 +163,8 @@ def _unit(node: exp.Expr | None) -> str:
 
 
 def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
-    """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days, a TIME stays a TIME for
-    others.  Fractions of seconds make a DATETIME with fractional digits (`_digits`)."""
+    """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days, a TIME one for other
+    units.  Fractions of seconds make a DATETIME with fractional digits (`_digits`)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
     of_time = moment.type.kind is Kind.TIME and unit not in _DAY_UNITS and not unit.startswith("DAY_")
     start, size, scale = _on_a_day(moment) if of_time else as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0

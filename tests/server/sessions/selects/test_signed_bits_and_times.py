@@ -25,7 +25,8 @@ SELECTS = (
     "id, CAST(a >> 2 AS SIGNED), CAST(a << 64 AS SIGNED), CAST(b >> 0 AS SIGNED) FROM n",
     "id FROM n WHERE CAST(a | 3 AS SIGNED) < 0", "CAST(-1 | 0 AS SIGNED), CAST(~0 AS SIGNED)",
     "SUM(CAST(a & b AS SIGNED)) FROM n", "id, CAST(a & 18446744073709551615 AS SIGNED) FROM n",
-    "id, DATE_FORMAT(t, '%H:%i:%s.%f %k %h %p %T %r%%'), CAST(DATE_FORMAT(TIME(t), '%H:00:00') AS TIME) FROM n WHERE id = 1",
+    "DATE_FORMAT(t, '%H:%i:%s.%f %k %h %p %T %r%%'), CAST(DATE_FORMAT(TIME(t), '%H:00:00') AS TIME) FROM n "
+    "WHERE id = 1",
     "DATE_FORMAT(TIME'10:11:12', '%H.%i')",
     "id, s + INTERVAL 90 MINUTE, s - INTERVAL 1 SECOND, t + INTERVAL 250 MICROSECOND FROM n WHERE id <> 2",
     "id, s + INTERVAL '1:30' HOUR_MINUTE, t - INTERVAL NULL SECOND FROM n WHERE id <> 2",
