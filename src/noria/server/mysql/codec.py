@@ -300,22 +300,17 @@ def text(data: bytes) -> str:
                        "; send text as UTF-8 (SET NAMES utf8mb4)") from None
 
 
-_QUOTED = re.compile(rf"(_binary\s*)?({ENDED})|{STRING}|{NAME}|{COMMENT}".encode(), re.DOTALL | re.IGNORECASE)
-_ROWS = re.compile(rb"\s*(?:INSERT|REPLACE)\b", re.IGNORECASE)
+_QUOTED = re.compile(rf"(?:_binary\s*)?({ENDED})|{STRING}|{NAME}|{COMMENT}".encode(), re.DOTALL | re.IGNORECASE)
 
 
 def statement(data: bytes) -> str:
-    """Decode a statement.  A quoted string after _binary that is not UTF-8 becomes a hexadecimal literal.  So does each
-    one of an INSERT or REPLACE, because dumps write bytes this way; text columns reject it.  Elsewhere such bytes are
-    error 1300.
+    """Decode a statement.  A quoted string that is not UTF-8 becomes a hexadecimal literal, because dumps and drivers
+    write bytes this way; text columns reject it.  Elsewhere such bytes are error 1300.
 
     >>> statement(b"INSERT INTO t VALUES ('a', 'b\\xff')")
     "INSERT INTO t VALUES ('a', X'62ff')"
     """
-    if _is_utf8(data):
-        return data.decode()
-    rows = _ROWS.match(data) is not None
-    return text(_QUOTED.sub(lambda part: _as_hex(part, rows), data))
+    return text(_QUOTED.sub(_as_hex, data) if has_bytes(data) else data)
 
 
 def has_bytes(data: bytes) -> bool:
@@ -331,11 +326,10 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _as_hex(part: re.Match[bytes], plain: bool) -> bytes:
-    """The literal without bytes that are not UTF-8.  plain: also without _binary before it."""
-    if part[2] is None or (part[1] is None and not plain) or _is_utf8(part[0]):
+def _as_hex(part: re.Match[bytes]) -> bytes:
+    if part[1] is None or _is_utf8(part[0]):
         return part[0]
-    return b"X'%s'" % literal_of(part[2].decode("latin-1")).encode("latin-1").hex().encode()
+    return b"X'%s'" % literal_of(part[1].decode("latin-1")).encode("latin-1").hex().encode()
 
 
 # --- Connecting ----------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ SELECTS = (
     "DATE_FORMAT(TIME'10:11:12', '%H.%i')",
     "id, s + INTERVAL 90 MINUTE, s - INTERVAL 1 SECOND, t + INTERVAL 250 MICROSECOND FROM n WHERE id <> 2",
     "id, s + INTERVAL '1:30' HOUR_MINUTE, t - INTERVAL NULL SECOND FROM n WHERE id <> 2",
-    "id FROM n WHERE d = _binary '\udcff\\0'", "id FROM n WHERE d IN (_binary '\\'\udcfe\\'')",
+    "id FROM n WHERE d = _binary '\udcff\\0'", "id FROM n WHERE d = '\udcff\\0' OR d = '\udcfe'",
+    "id FROM n WHERE d IN (_binary '\\'\udcfe\\'')",
 )
 
 
