@@ -24,6 +24,8 @@ SELECTS = (
     "id, CAST(a << 2 AS SIGNED), CAST((a | 1) & ~b AS SIGNED), CAST(~(a << 3) ^ -1 AS SIGNED) FROM n",
     "id, CAST(a >> 2 AS SIGNED), CAST(a << 64 AS SIGNED), CAST(b >> 0 AS SIGNED) FROM n",
     "id FROM n WHERE CAST(a | 3 AS SIGNED) < 0", "CAST(-1 | 0 AS SIGNED), CAST(~0 AS SIGNED)",
+    "id, CHAR(a + 243 USING utf16), CHAR(201 USING utf16), CHAR(8364 USING utf16) FROM n WHERE id = 1",
+    "id, CHAR(195, 137 USING utf8mb4), HEX(CHAR(201, 77 USING binary)), CHAR(233, 7 USING utf16) FROM n",
     "SUM(CAST(a & b AS SIGNED)) FROM n", "id, CAST(a & 18446744073709551615 AS SIGNED) FROM n",
     "DATE_FORMAT(t, '%H:%i:%s.%f %k %h %p %T %r%%'), CAST(DATE_FORMAT(TIME(t), '%H:00:00') AS TIME) FROM n "
     "WHERE id = 1",
@@ -83,5 +85,6 @@ def test_what_depends_on_today_or_is_beyond_is_refused(tmp_path: Path) -> None:
         rows(c, STATEMENTS[0])
         for text in ("DATE_FORMAT(t, '%Y-%H')", "t + INTERVAL 1 DAY", "DATE_FORMAT(t, d)"):
             assert code(c, f"SELECT {text} FROM n") == 1235, text
+        assert code(c, "SELECT CHAR(201 USING latin1)") == 1235
         rows(c, "INSERT INTO n (id, a) VALUES (1, 1)")
         assert code(c, "SELECT CAST(a << 63 AS SIGNED) FROM n") == 1690
