@@ -1,7 +1,7 @@
 # The commands of this repository.  Each sets up what it needs (scripts/setup.sh; quick when done).
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test test-long fuzz boundaries cluster applications schemas soak simulate workers leaks chaos chaos-transactions fuzz-protocols memory-sweep wheel offline docs lint types bench clean
+.PHONY: setup demo test test-long fuzz boundaries cluster applications schemas django-suite soak simulate workers leaks chaos chaos-transactions fuzz-protocols memory-sweep wheel offline docs lint types bench clean
 
 setup:
 	@bash scripts/setup.sh
@@ -42,6 +42,10 @@ applications: setup
 
 schemas: setup
 	@PYTHONPATH=src:tests $(PYTHON) -m applications.schemas
+
+# Django's own test suite on Noria and on MariaDB; DJANGO="queries lookup --show" for some labels, with the errors.
+django-suite: setup
+	@PYTHONPATH=src:tests $(PYTHON) -m applications.django_suite $(DJANGO)
 
 # Every test that opens databases in its own process, of one worker, of two and of three each; in CI each draws.
 IN_PROCESS = $(shell grep -rlE 'noria\.open|LocalServer|LocalServices|control\.databases' tests --include='test_*.py') \

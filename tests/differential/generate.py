@@ -467,10 +467,20 @@ class Generator(Changes):
             return "1"
         a, b = self.c.choice(pairs)
         what = self.of("COUNT(*)", f"MAX({b.ref})", f"COUNT({self.of(*other.columns).ref})")
+        if self.often(0.2):
+            return self._nested(a, b, other)
         if self.often(0.3):  # an error if it has several rows
             c = self.of(*other.columns)
             return f"(SELECT {c.ref} FROM {other.text} WHERE {a.ref} = {b.ref} AND {self.condition(other.columns, 0)})"
         return f"(SELECT {what} FROM {other.text} WHERE {a.ref} = {b.ref})"
+
+    def _nested(self, a: Col, b: Col, other: Source) -> str:
+        """A correlated subquery with an outer column in its select list, or two queries further in."""
+        if self.often(0.5):
+            return f"(SELECT {self.of('SUM', 'MAX', 'COUNT')}(IF({a.ref} = {b.ref}, 1, NULL)) FROM {other.text})"
+        again, column = f"{other.text.split()[0]} zz", b.ref.rpartition(".")[2]
+        return (f"(SELECT COUNT(*) FROM {other.text} WHERE EXISTS (SELECT 1 FROM {again} WHERE zz.{column} = {b.ref} "
+                f"AND zz.{column} {self.of('=', '<=', '<>')} {a.ref}))")
 
     def _aggregate(self, source: Source) -> str:
         n = self.column(source.columns, NUMBERS) or "1"

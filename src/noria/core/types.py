@@ -47,11 +47,11 @@ class Collation(Enum):
 class SqlType:
     """A SQL type.  Only the fields that its kind uses differ from their defaults.
 
-    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT.  `precision`: the digits of DECIMAL (18 at most
-    of a value) and of DOUBLE(M,D), the bits of BIT.  `scale`: the digits after the point; for DATETIME and TIME, of
-    fractional seconds, 0 to 6.  `length`: the most characters of TEXT, or bytes of BYTES; 0 for no limit but TEXT's
-    own.  `members`: those of ENUM and SET.
-    `timestamp`, `boolean`, `declared` ("year", "bit", "char", "json", "mediumtext", …): how the type was declared.
+    `bits`: the width of INT, 8 to 64; for DOUBLE 64, or 32 for FLOAT. `precision`: the digits of DECIMAL (18 at most
+    of a value), without those of `length`, and of DOUBLE(M,D), the bits of BIT. `scale`: the digits after the point;
+    for DATETIME and TIME, of fractional seconds, 0 to 6. `length`: the most characters of TEXT, or bytes of BYTES; 0:
+    TEXT's own limit. For DECIMAL: the declared digits behind those of `scale`, zeros in every value. `members`: those
+    of ENUM and SET. `timestamp`, `boolean`, `declared` ("year", "bit", "char", "json", …): how it was declared.
     """
 
     encoded_by_value: ClassVar[bool] = True  # each expression has a type, and most types are equal
@@ -129,7 +129,7 @@ class SqlType:
             name = {8: "tinyint", 16: "smallint", 24: "mediumint", 32: "int", 64: "bigint"}[self.bits]
             return name + (" unsigned" if self.unsigned else "")
         if self.kind is Kind.DECIMAL:
-            return f"decimal({self.precision},{self.scale})" + (" unsigned" if self.unsigned else "")
+            return f"decimal({self.precision + self.length},{self.scale + self.length})" + " unsigned" * self.unsigned
         if self.kind in (Kind.DATETIME, Kind.TIME):
             name = "timestamp" if self.timestamp else self.kind.value
             return name + (f"({self.scale})" if self.scale else "")

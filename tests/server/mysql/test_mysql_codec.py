@@ -147,6 +147,9 @@ def test_text_is_utf8_or_error_1300() -> None:
     (b"SELECT 'a\xc3\xa9'", "SELECT 'aé'"),
     (rb"INSERT INTO t VALUES ('1', '\0" + b"\xff" + rb"\'\n''', " + b'"\xfe""")',
      "INSERT INTO t VALUES ('1', X'00ff270a27', X'fe22')"),
+    (b"UPDATE t SET b = _binary'\xff', c = 'x' WHERE b IN (_BINARY \"\xfe\", _binary 'y')",
+     "UPDATE t SET b = X'ff', c = 'x' WHERE b IN (X'fe', _binary 'y')"),
+    (b"SELECT 1 FROM t WHERE b = '\\0F\xfe' AND c <> 'x'", "SELECT 1 FROM t WHERE b = X'0046fe' AND c <> 'x'"),
     (b" replace into t values (_binary '\xff', `\xc3\xa9`)", " replace into t values (X'ff', `é`)"),
 ])
 def test_bytes_of_a_dump(sent: bytes, read: str) -> None:
@@ -155,8 +158,8 @@ def test_bytes_of_a_dump(sent: bytes, read: str) -> None:
 
 
 @pytest.mark.parametrize("sent", [
-    b"SELECT '\xff'", b"INSERT INTO t VALUES (1, /* '\xff' */ 2)", b"INSERT INTO `\xff` VALUES (1)",
-    b"INSERT INTO t VALUES ('\xff", b"UPDATE t SET b = '\xff'"])
+    b"INSERT INTO t VALUES (1, /* '\xff' */ 2)", b"INSERT INTO `\xff` VALUES (1)",
+    b"INSERT INTO t VALUES ('\xff", b"SELECT \xff", b"SELECT `a\xff`"])
 def test_what_is_no_utf8_elsewhere_is_error_1300(sent: bytes) -> None:
     with pytest.raises(SqlError) as caught:
         codec.statement(sent)

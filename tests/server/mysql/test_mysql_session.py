@@ -136,7 +136,7 @@ def test_init_db(backend: FakeBackend) -> None:
 
 def test_text_that_is_not_utf8(backend: FakeBackend) -> None:
     conversation = ready(backend)
-    assert error_of(conversation.command(b"\x03SELECT '\xe9'"))[0] == 1300 and conversation.ready
+    assert error_of(conversation.command(b"\x03SELECT \xe9"))[0] == 1300 and conversation.ready
 
 
 def test_the_ok_packet(backend: FakeBackend) -> None:

@@ -421,7 +421,7 @@ def show(value: Any, type: SqlType) -> str:
         return f"{value:04}"
     if type.is_bit:
         return bits_of(value, type).decode("latin-1")
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    return f"{value:f}" + "0" * type.length if isinstance(value, Decimal) else str(value)
 
 
 def bits_of(value: int, type: SqlType) -> bytes:

@@ -16,7 +16,12 @@ from math import floor, isfinite
 from typing import Any
 
 from noria.core.errors import SqlError, data_too_long, incorrect_value, out_of_range
-from noria.core.errors.codes import INVALID_JSON_TEXT, TRUNCATED_WRONG_VALUE, WARN_DATA_TRUNCATED
+from noria.core.errors.codes import (
+    INVALID_JSON_TEXT,
+    TRUNCATED_WRONG_VALUE,
+    WARN_DATA_OUT_OF_RANGE,
+    WARN_DATA_TRUNCATED,
+)
 from noria.core.expressions.library import json
 from noria.core.expressions.zero_date import ZERO_DATE, ZERO_DATETIME, ZEROS
 from noria.core.limits import MAX_INT, MAX_PACKET_BYTES, MIN_INT
@@ -194,7 +199,12 @@ def _year(value: Any, year: int, column: Column, row: int) -> int:
 
 def _decimal(value: Any, column: Column, row: int) -> Decimal:
     type = column.type
-    scaled = _rounded(_number(value, "decimal", column, row), type.scale, column, row)
+    number = _number(value, "decimal", column, row)
+    scaled = _rounded(number, type.scale, column, row)
+    if type.length and scaled * 10**type.length != _rounded(number, type.scale + type.length, column, row):
+        raise SqlError(*WARN_DATA_OUT_OF_RANGE,
+                       f"Out of range value for column '{column.name}' at row {row}: {type.sql()} has {type.scale} "
+                       "digits behind the point here, and zeros behind them; round the value, or use DOUBLE")
     if abs(scaled) > min(10**type.precision - 1, MAX_INT) or (type.unsigned and scaled < 0):
         raise out_of_range(column.name, row)
     return Decimal(scaled).scaleb(-type.scale)

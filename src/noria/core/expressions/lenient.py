@@ -101,6 +101,8 @@ def _number(value: Any, column: Column, row: int, error: SqlError) -> Warned:
     elif not isinstance(value, (int, float, Decimal)):
         number = Decimal(value.strftime("%Y%m%d%H%M%S" if isinstance(value, datetime) else "%Y%m%d")) if isinstance(
             value, date) else 0
+    if column.type.kind is Kind.DECIMAL and column.type.length:
+        number = round(Decimal(number), column.type.scale) if Decimal(number).adjusted() < LONGEST_NUMBER else number
     try:
         coerce(number, column, row)
     except SqlError:

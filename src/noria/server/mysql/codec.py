@@ -301,12 +301,11 @@ def text(data: bytes) -> str:
 
 
 _QUOTED = re.compile(rf"(?:_binary\s*)?({ENDED})|{STRING}|{NAME}|{COMMENT}".encode(), re.DOTALL | re.IGNORECASE)
-_ROWS = re.compile(rb"\s*(?:INSERT|REPLACE)\b", re.IGNORECASE)
 
 
 def statement(data: bytes) -> str:
-    """Decode a statement.  In an INSERT or REPLACE, a quoted string that is not UTF-8 becomes a hexadecimal literal,
-    because dumps write bytes this way; text columns reject it.  Elsewhere such bytes are error 1300.
+    """Decode a statement.  A quoted string that is not UTF-8 becomes a hexadecimal literal, because dumps and drivers
+    write bytes this way; text columns reject it.  Elsewhere such bytes are error 1300.
 
     >>> statement(b"INSERT INTO t VALUES ('a', 'b\\xff')")
     "INSERT INTO t VALUES ('a', X'62ff')"
@@ -315,8 +314,8 @@ def statement(data: bytes) -> str:
 
 
 def has_bytes(data: bytes) -> bool:
-    """True for an INSERT or REPLACE that is not UTF-8.  `statement` takes about 1 µs for each of its quoted strings."""
-    return _ROWS.match(data) is not None and not _is_utf8(data)
+    """True for a statement that is not UTF-8.  `statement` takes about 1 µs for each of its quoted strings."""
+    return not _is_utf8(data)
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -201,8 +201,8 @@ def _wire_type(kind: SqlType) -> tuple[int, int, int, int, int]:
             return wire, codec.BINARY, kind.precision, _BINARY | unsigned, kind.scale
         return wire, codec.BINARY, width, _BINARY | unsigned, _ANY_SCALE
     if kind.kind is Kind.DECIMAL:
-        width = kind.precision + (kind.scale > 0) + (not kind.unsigned)
-        return NEWDECIMAL, codec.BINARY, width, _BINARY | unsigned, kind.scale
+        width = kind.precision + kind.length + (kind.scale > 0) + (not kind.unsigned)
+        return NEWDECIMAL, codec.BINARY, width, _BINARY | unsigned, kind.scale + kind.length
     if kind.kind is Kind.DATE:
         return DATE, codec.BINARY, 10, _BINARY, 0
     if kind.kind is Kind.DATETIME:
@@ -247,6 +247,7 @@ def _text_encoder(kind: SqlType) -> Encoder:
     if kind.kind is Kind.DOUBLE:
         return lambda values: [codec.lenenc(show_double(float(v)).encode()) for v in values]
     if kind.kind is Kind.DECIMAL:
+        scale += kind.length
         return lambda values: [codec.lenenc(format_decimal(v, scale).encode()) for v in values]
     if kind.kind is Kind.DATE:
         return lambda values: [codec.lenenc(format_date(v).encode()) for v in values]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from math import pi
 
@@ -162,10 +163,11 @@ def _unit(node: exp.Expr | None) -> str:
 
 
 def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
-    """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days; fractions of seconds
-    make a DATETIME with fractional digits (`_digits`)."""
+    """moment + INTERVAL n unit (`sign` -1: minus).  A DATE stays a DATE for units of whole days, a TIME one for other
+    units.  Fractions of seconds make a DATETIME with fractional digits (`_digits`)."""
     unit, amount = _unit(interval.args.get("unit")), r(interval.this)
-    start, size, scale = as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
+    of_time = moment.type.kind is Kind.TIME and unit not in _DAY_UNITS and not unit.startswith("DAY_")
+    start, size, scale = _on_a_day(moment) if of_time else as_moment(moment), 1, 6 if "MICROSECOND" in unit else 0
     if unit in _COMPOSED:
         amount = literal(_composed(amount, unit))
     elif unit == "SECOND" and amount.type.kind is not Kind.INT:
@@ -180,7 +182,25 @@ def shifted(r: Operands, moment: Expr, interval: exp.Expr, sign: int) -> Expr:
         added = call("add_micros", start, amount, literal(size * sign))
     if start.type.kind is Kind.DATE and unit in _DAY_UNITS:
         return cast(added, DATE)
+    if of_time:
+        return cast(call("moment_difference", added, _A_DAY), replace(TIME, scale=max(scale, moment.type.scale)))
     return cast(added, replace(DATETIME, scale=max(scale, start.type.scale)))
+
+
+_A_DAY = literal(datetime(1970, 1, 1))
+_OF_TIME = frozenset("HkhIlisSfpTr%")  # the letters of DATE_FORMAT that show a time
+
+
+def _on_a_day(time: Expr) -> Expr:
+    """The moment of a TIME after the midnight of a day.  What is made of it must not depend on the day."""
+    return call("add_micros", _A_DAY, _micros_of(time), literal(1))
+
+
+def _date_format(x: Expr, form: Expr) -> Expr:
+    if x.type.kind is Kind.TIME and isinstance(form, Const) and isinstance(form.value, str) \
+            and set(re.findall("%(.)", form.value, re.DOTALL)) <= _OF_TIME:
+        x = _on_a_day(x)
+    return call("date_format", x, form)
 
 
 def _rounded(amount: Expr) -> Expr:
@@ -395,7 +415,7 @@ FUNCTIONS: dict[str, Maker] = {
     "TIMESTAMPADD": _timestampadd, "TIMESTAMPDIFF": _timestampdiff,
     "UNIX_TIMESTAMP": _counted(1, 1, _unix_timestamp), "FROM_UNIXTIME": _counted(1, 2, _from_unixtime),
     "MAKETIME": _counted(3, 3, _maketime), "SEC_TO_TIME": _counted(1, 1, _sec_to_time),
-    "STR_TO_DATE": _counted(2, 2, _str_to_date),
+    "STR_TO_DATE": _counted(2, 2, _str_to_date), "DATE_FORMAT": _counted(2, 2, _date_format),
     "WEEKOFYEAR": _counted(1, 1, lambda x: call("week", x, literal(3))),
     "ADDTIME": _counted(2, 2, _added_time(1)), "SUBTIME": _counted(2, 2, _added_time(-1)),
     "TIMEDIFF": _counted(2, 2, _timediff), "CONVERT_TZ": _counted(3, 3, _convert_tz),

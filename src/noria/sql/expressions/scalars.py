@@ -26,7 +26,7 @@ from noria.core.errors.codes import (
 from noria.core.expressions.expr import Const, Expr
 from noria.core.expressions.functions import NULL, HexLiteral, call, cast, literal, retyped, truth
 from noria.core.expressions.library.numbers import REMEMBERED
-from noria.core.types import BYTES, TEXT, TEXT_BIN, Collation
+from noria.core.types import BIGINT, BYTES, TEXT, TEXT_BIN, Collation
 from noria.sql.expressions.aggregates import KNOWN, aggregate_of
 from noria.sql.expressions.chance import OPS
 from noria.sql.expressions.fulltext import CountedWords, counted, match
@@ -281,6 +281,21 @@ def _mask(r: Resolver, node: exp.Expr) -> Expr:
     return r(node)
 
 
+def _signed_bits(r: Resolver, node: exp.Expr) -> Expr:
+    """The 64 bits of an operation on bits as a signed number.  Its operands may have negative results, too."""
+    inner = node.unnest()
+    if type(inner) not in _BITS:
+        return _mask(r, node)
+    operands = (inner.this,) if isinstance(inner, exp.BitwiseNot) else (inner.this, inner.expression)
+    return call(_BITS[type(inner)], *(_signed_bits(r, n) for n in operands))
+
+
+_BITS: dict[type[exp.Expr], str] = {
+    exp.BitwiseAnd: "signed_bit_and", exp.BitwiseOr: "signed_bit_or", exp.BitwiseXor: "signed_bit_xor",
+    exp.BitwiseNot: "signed_bit_not", exp.BitwiseLeftShift: "signed_shift_left",
+    exp.BitwiseRightShift: "signed_shift_right"}
+
+
 def _escape(r: Resolver, node: exp.Expr) -> Expr:
     return _like(r, node.this, r(node.expression))
 
@@ -308,10 +323,13 @@ def _case(r: Resolver, node: exp.Expr) -> Expr:
 
 def _cast(r: Resolver, node: exp.Expr) -> Expr:
     check_parts(node, frozenset({"this", "to", "_type"}), "CAST")
-    this, type = r(node.this), cast_type(node.args["to"])
-    if type == TEXT and this.type.is_text and not this.type.is_bytes:
+    wanted = cast_type(node.args["to"])
+    if wanted == BIGINT and type(node.this.unnest()) in _BITS:
+        return _signed_bits(r, node.this)
+    this = r(node.this)
+    if wanted == TEXT and this.type.is_text and not this.type.is_bytes:
         return retyped(this, TEXT_BIN) if this.type.is_json else this
-    return cast(this, type)
+    return cast(this, wanted)
 
 
 def _collate(r: Resolver, node: exp.Expr) -> Expr:
@@ -343,8 +361,12 @@ def _position(r: Resolver, node: exp.Expr) -> Expr:
 
 def _characters(r: Resolver, node: exp.Expr) -> Expr:
     """CHAR(77, … [USING charset])"""
-    made = call("char", *(r(n) for n in node.expressions))
-    return cast(made, TEXT) if node.args.get("charset") else made
+    charset = node.args.get("charset")
+    name = "binary" if charset is None else charset.name.lower()
+    if name not in ("binary", "utf16", "utf8", "utf8mb3", "utf8mb4"):
+        raise refuse(f"CHAR(… USING {name})", node, "there are utf8mb4, utf16 and binary")
+    made = call("char_utf16" if name == "utf16" else "char", *(r(n) for n in node.expressions))
+    return cast(made, TEXT) if name.startswith("utf8") else made
 
 
 def _extract(r: Resolver, node: exp.Expr) -> Expr:

@@ -50,8 +50,9 @@ _KNOWN = {*_INTS, *_UINTS, *_DOUBLES, *_TEXTS, *_BLOBS, _D.BOOLEAN, _D.DECIMAL, 
           _D.NVARCHAR, _D.NCHAR, _D.DATE, _D.DATETIME, _D.TIMESTAMP, _D.TIMESTAMPTZ, _D.TIME, _D.YEAR, _D.JSON,
           _D.BINARY, _D.VARBINARY, _D.ENUM, _D.SET, _D.BIT}
 DECIMAL_DIGITS = 65  # of a declaration; of a value MAX_DECIMAL_DIGITS
-WIDE_SCALE = 12  # so that values of a type of more than MAX_DECIMAL_DIGITS have 6 digits before the point
-DOUBLE_DIGITS, MOST_SCALE = 255, 30  # of FLOAT(M,D) and DOUBLE(M,D)
+WIDE_SCALE = 12  # digits behind the point that values of a type of more than MAX_DECIMAL_DIGITS have at least
+DOUBLE_DIGITS = 255  # of FLOAT(M,D) and DOUBLE(M,D)
+MOST_SCALE = 30  # of these and of DECIMAL
 MAX_VARCHAR = 16383  # characters of a row in utf8mb4
 MAX_VARBINARY = 65_535
 MAX_MEMBERS = {Kind.ENUM: 65_535, Kind.SET: 63}  # a mask of 64 members would not fit an int64
@@ -149,7 +150,12 @@ def cast_type(node: exp.DataType) -> SqlType:
     if node.this in (_D.TIMESTAMP, _D.TIMESTAMPTZ):  # the literal TIMESTAMP'…', a DATETIME: MySQL has no such cast
         digits = len(node.parent.name.partition(".")[2]) if isinstance(node.parent, exp.Cast) else 0
         return replace(DATETIME, scale=min(digits, 6))
-    return column_type(node)
+    type = column_type(node)
+    if type.kind is Kind.DECIMAL and type.length:  # a value computed here would be rounded to fewer digits
+        raise SqlError(*TOO_BIG_SCALE, f"Too big scale {type.scale + type.length} specified for a cast to {type.sql()}."
+                                       f" Maximum is {type.scale} here: values have {MAX_DECIMAL_DIGITS} digits. Use "
+                                       "DOUBLE, or fewer digits behind the point")
+    return type
 
 
 def _number(node: exp.Expr) -> int:
@@ -166,11 +172,12 @@ def _decimal(parameters: list[int], unsigned: bool) -> SqlType:
     if precision > DECIMAL_DIGITS:
         raise SqlError(*TOO_BIG_PRECISION, f"Too-big precision {precision} specified for DECIMAL. "
                                            f"Maximum is {DECIMAL_DIGITS}.")
+    if scale > MOST_SCALE:
+        raise SqlError(*TOO_BIG_SCALE, f"Too big scale {scale} specified for a column. Maximum is {MOST_SCALE}.")
+    zeros = 0
     if precision > MAX_DECIMAL_DIGITS and scale > WIDE_SCALE:
-        raise SqlError(*TOO_BIG_SCALE, f"Too big scale {scale} specified for decimal({precision},{scale}). Maximum is "
-                                       f"{WIDE_SCALE} here for more than {MAX_DECIMAL_DIGITS} digits: values have "
-                                       f"{MAX_DECIMAL_DIGITS}. Use DOUBLE, or fewer digits behind the point")
-    return replace(decimal(precision, scale), unsigned=unsigned)
+        zeros = scale - max(WIDE_SCALE, MAX_DECIMAL_DIGITS - (precision - scale))
+    return replace(decimal(precision - zeros, scale - zeros), unsigned=unsigned, length=zeros)
 
 
 def _double(node: exp.DataType, kind: Any, parameters: list[int]) -> SqlType:

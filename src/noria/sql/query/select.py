@@ -21,6 +21,7 @@ from noria.core.limits import MAX_ALIAS_CHARS, MAX_COLUMNS
 from noria.sql.expressions.leaves import columns_read, uses_aggregate
 from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.conditions.inner_queries import CORRELATED, add_domain, null_safe
+from noria.sql.query.conditions.outer_columns import lend
 from noria.sql.query.conditions.parameters import (
     has_parameter,
 )
@@ -58,6 +59,7 @@ def plan_query(context: Context, tree: exp.Select, top: bool = False, outer: Sco
     scope = Scope(0 if outer is None else outer.start + NUMBERS)
     context, relations = sources.resolve_from(context, tree, scope, top, partial(_subqueries_of_on, tree, outer))
     block = Block(context, tree, scope, relations, outer, keys=list(relations.keys))
+    lend(block)
     resolve_where(block, top)
     add_domain(block)
     _resolve_items(block)

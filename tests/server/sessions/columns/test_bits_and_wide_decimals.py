@@ -146,7 +146,8 @@ def test_what_does_not_fit_18_digits_is_refused(local: LocalServer) -> None:
         assert outcome(c, "INSERT INTO d (id, t) VALUES (1, 92233720369)") == 1264
         assert outcome(c, "INSERT INTO d (id, n) VALUES (1, 9223372036854775808)") == 1264
         assert outcome(c, "CREATE TABLE e (x DECIMAL(66,2))") == 1426
-        assert outcome(c, "CREATE TABLE e (x DECIMAL(30,20))") == 1425
+        assert outcome(c, "CREATE TABLE e (x DECIMAL(40,31))") == 1425
+        assert outcome(c, "SELECT CAST(1 AS DECIMAL(30,20))") == 1425
         outcome(c, "SET sql_mode = ''")
         outcome(c, "INSERT INTO d (id, t) VALUES (1, 92233720369)")
         assert outcome(c, "SELECT t FROM d") == [(Decimal("92233720368.54775807"),)]
@@ -156,6 +157,53 @@ def test_what_does_not_fit_18_digits_is_refused(local: LocalServer) -> None:
         cursor.executemany("INSERT INTO m VALUES (%s, %s)", many)
         cursor.execute("SELECT SUM(t), COUNT(t) FROM m")
         assert cursor.fetchall() == ((sum(round(t, 10) for _, t in many if t is not None), 4_285),)
+
+
+FRACTIONS = (
+    "CREATE TABLE s (id INT PRIMARY KEY, a DECIMAL(20,17), b DECIMAL(32,30) NOT NULL DEFAULT 1.5,"
+    " c DECIMAL(30,20) UNSIGNED, KEY (b))",
+    "CREATE VIEW of_b AS SELECT b, SUM(a) AS s, MAX(c) AS m FROM s GROUP BY b",
+    "INSERT INTO s VALUES (1, 0.5, '12.9', 1234567.000000000001), (2, -999.999999999999999, 0.1, 0)",
+    "INSERT INTO s (id, a) VALUES (3, 1e-15), (4, NULL)", "INSERT INTO s (id, a) VALUES (5, 1000)",
+    "INSERT INTO s (id, b) VALUES (5, 100)", "INSERT INTO s (id, c) VALUES (5, -1)",
+    "UPDATE s SET a = a - 0.4 WHERE id = 1", "UPDATE s SET b = b * 2 WHERE id > 1",
+    "INSERT INTO s SELECT id + 10, a, b, c FROM s", "ALTER TABLE s ADD d DECIMAL(19,19) DEFAULT 0.25",
+)
+FRACTION_SELECTS = (
+    "* FROM s ORDER BY id", "* FROM of_b ORDER BY b", "* FROM of_b WHERE b = 12.9",
+    "id FROM s WHERE b = '12.9' ORDER BY id", "id FROM s ORDER BY a, id",
+    "CONCAT(a, '/', b), CAST(d AS CHAR) FROM s ORDER BY id", "a + 1, b - a FROM s WHERE id = 1",
+    "column_type, numeric_precision, numeric_scale FROM information_schema.columns WHERE table_schema ="
+    " DATABASE() AND table_name = 's' AND data_type = 'decimal' ORDER BY ordinal_position",
+)
+
+
+@needs_mariadb
+def test_decimals_of_many_places_beside_mariadb(local: LocalServer, maria: MariaDb,
+                                                request: pytest.FixtureRequest) -> None:
+    name = f"places{len(request.node.name)}{request.node.name[-2]}"
+    with maria.connect(name) as theirs, local.connect() as mine:
+        for text in FRACTIONS:
+            assert (text, outcome(mine, text)) == (text, outcome(theirs, text))
+        for connection in (mine, theirs):
+            outcome(connection, "ALTER TABLE s MODIFY d DECIMAL(21,18)")
+        for text in FRACTION_SELECTS:
+            assert (text, outcome(mine, f"SELECT {text}")) == (text, outcome(theirs, f"SELECT {text}"))
+
+
+def test_a_decimal_of_many_places_keeps_all_digits_or_refuses_the_value(local: LocalServer) -> None:
+    with local.connect() as c:
+        outcome(c, FRACTIONS[0])
+        for value in ("0.12345678901234567", "1e-17", "0.00000001 * 0.000000001"):
+            assert outcome(c, f"INSERT INTO s (id, a) VALUES (1, {value})") == 1264
+        assert outcome(c, "INSERT INTO s (id, a) VALUES (1, 1e-18)") == 1  # MySQL rounds it to 0, too
+        assert outcome(c, "UPDATE s SET a = 0.1 * (a + 0.00000000000001) * 0.01") == 1264
+        assert outcome(c, "UPDATE s SET a = 1.0000000000000 / 3") == 1  # a quotient is rounded
+        assert outcome(c, "SELECT a FROM s") == [(Decimal("0.333333333333333"),)]
+        outcome(c, "SET sql_mode = ''")
+        assert outcome(c, "INSERT INTO s (id, a) VALUES (2, 0.12345678901234567)") == 1
+        assert outcome(c, "SHOW WARNINGS")[0][1] == 1264
+        assert outcome(c, "SELECT a FROM s WHERE id = 2") == [(Decimal("0.123456789012346"),)]
 
 
 # ------------------------------------------------------------------ FLOAT(M,D) and DOUBLE(M,D)

@@ -53,6 +53,15 @@ def _positive(codes: Codes) -> Codes:
     return np.where(codes < 0, ERROR_CODE, codes)
 
 
+def _signed(codes: Codes) -> Codes:
+    """Make the two least BIGINTs errors: no code can hold them."""
+    return np.where(codes <= ERROR_CODE, ERROR_CODE, codes)
+
+
+def _shifted_left(x: Codes, by: Codes) -> Codes:
+    return np.where((by > 63) | (by < 0), 0, x << np.clip(by, 0, 63))
+
+
 def _left(x: Codes, by: Codes) -> Codes:
     small = np.clip(by, 0, 63)
     shifted = x << small
@@ -62,8 +71,12 @@ def _left(x: Codes, by: Codes) -> Codes:
 
 
 def _right(x: Codes, by: Codes) -> Codes:
+    return _positive(_shifted_right(x, by))
+
+
+def _shifted_right(x: Codes, by: Codes) -> Codes:
     unsigned = (x.view(np.uint64) >> np.clip(by, 0, 63).astype(np.uint64)).view(np.int64)
-    return _positive(np.where((by > 63) | (by < 0), 0, unsigned))
+    return np.where((by > 63) | (by < 0), 0, unsigned)
 
 
 def _bit_count(x: int) -> int:
@@ -162,6 +175,11 @@ NUMBERS: dict[str, Function] = {
     "shift_left": Function((W, W), UBIGINT, codes=_left, internal=True),
     "shift_right": Function((W, W), UBIGINT, codes=_right, internal=True),
     "interval_place": Function((N, N), BIGINT, values=interval_place, more=True, sees_null=True, internal=True),
+    **{f"signed_{name}": Function((W,) * count, BIGINT, codes=codes, internal=True) for name, count, codes in (
+        ("bit_and", 2, lambda x, y: _signed(x & y)), ("bit_or", 2, lambda x, y: _signed(x | y)),
+        ("bit_xor", 2, lambda x, y: _signed(x ^ y)), ("bit_not", 1, lambda x: _signed(~x)),
+        ("shift_left", 2, lambda x, y: _signed(_shifted_left(x, y))),
+        ("shift_right", 2, lambda x, y: _signed(_shifted_right(x, y))))},
     "bit_count": Function((W,), BIGINT, values=_bit_count),
     "conv": Function((T, W, W), TEXT, values=conv, nullable=True),
     "bin": Function((T,), TEXT, values=lambda x: conv(x, 10, 2)),

@@ -118,6 +118,15 @@ def characters(*codes: int | None) -> bytes:
     return out
 
 
+def _utf16_characters(*codes: int | None) -> str | None:
+    """The text of numbers' bytes in UTF-16.  A zero is added before an odd number of bytes."""
+    parts = [characters(code) for code in codes]
+    try:
+        return b"".join(b"\0" * (len(p) % 2) + p for p in parts).decode("utf-16-be")
+    except UnicodeDecodeError:
+        return None
+
+
 def _ordinal(text: str) -> int:
     """Return the bytes of the first character as a number."""
     return int.from_bytes(text[:1].encode(), "big")
@@ -278,6 +287,8 @@ TEXTS: dict[str, Function] = {
     "format_bytes": Function((ArgumentType.DOUBLE,), TEXT, values=format_bytes),
     "quote": Function((T,), text_of, values=quoted, sees_null=True),
     "char": Function((W,), BYTES, values=characters, more=True, sees_null=True),
+    "char_utf16": Function((W,), TEXT, values=_utf16_characters, more=True, nullable=True, sees_null=True,
+                           internal=True),
     "ascii": Function((B,), BIGINT, values=lambda b: b[0] if b else 0),
     "ord": Function((T,), BIGINT, values=_ordinal),
     "unhex": Function((T,), BYTES, values=unhex, nullable=True),

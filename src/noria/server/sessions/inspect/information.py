@@ -109,7 +109,7 @@ def _of_type(field: Field) -> Values:
     elif type.kind is Kind.INT and type.declared != "year":
         out |= {"numeric_precision": _DIGITS[type.bits] + (type.bits == 64 and type.unsigned), "numeric_scale": 0}
     elif type.kind is Kind.DECIMAL:
-        out |= {"numeric_precision": type.precision, "numeric_scale": type.scale}
+        out |= {"numeric_precision": type.precision + type.length, "numeric_scale": type.scale + type.length}
     elif type.kind is Kind.DOUBLE:
         out |= {"numeric_precision": type.precision or (12 if type.bits == 32 else 22),
                 "numeric_scale": type.scale if type.precision else None}

@@ -3,7 +3,7 @@
     (… WHERE u.a = t.a AND u.b > t.b)    the inner query joins distinct t.a, t.b; the block then matches these with t
 
 Keeps true: a joined subquery has at most one row for each row of the block, so no row is duplicated.  Its columns are
-determined by the outer columns that it is joined on.  An inner query may use outer columns in its WHERE only.
+determined by the outer columns that it is joined on.  `outer_columns` lends outer columns to other clauses.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from noria.sql.expressions.scalars import Resolver
 from noria.sql.query.relations.block import Block
 from noria.sql.query.relations.joins import JoinPair, is_equality, unit_of
 from noria.sql.query.relations.planned import Correlation, PlannedQuery
-from noria.sql.query.relations.scope import ScopeRelation
+from noria.sql.query.relations.scope import Scope, ScopeRelation
 from noria.sql.text.refusals import not_maintained, refuse
 
-CORRELATED = "compare its columns with those of one table of the outer query in its WHERE"
+CORRELATED = "compare its columns with those of tables that no outer join of the outer query extends"
 
 
 def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
@@ -42,30 +42,42 @@ def correlation(term: Expr, start: int) -> Correlation[Expr] | None:
 def add_domain(block: Block) -> None:
     """Let terms of WHERE that are not correlations use outer columns.
 
-    Joins the distinct values of the outer columns to the block, and rewrites the terms to them.  The block is then
-    correlated by these values alone.
+    Rewrites the terms to the values of `join_domains`, which alone then correlate the block.
     """
     start, outer = block.scope.start, block.outer
     terms = [t for t in block.where if any(c < start for c in columns_of(t))]
     if outer is None or not terms:
         return
-    known = sorted({c for e in (*terms, *(k.outer for k in block.correlations)) for c in columns_of(e) if c < start})
-    of = {outer.source_of(c) for c in known} if known[0] >= outer.start else set()
-    source = outer.sources[of.pop()] if len(of) == 1 else None
-    if source is None or source.outer or source.determined_by is not None:
+    known = {c for e in (*terms, *(k.outer for k in block.correlations)) for c in columns_of(e) if c < start}
+    correlations, block.correlations = block.correlations, []
+    own = join_domains(block, outer, known)
+    if own is None:
+        block.correlations = correlations
         return  # `_check_outer` raises the error
-    values = Distinct(columns(source.plan, [col_of(source.plan, c - source.offset) for c in known]))
-    own = block.scope.domain(values)
-    block.relations.join(unit_of(own), False, [])
 
     def inside(e: Expr) -> Expr:
-        return substitute(e, lambda c: own.column(known.index(c.index)) if c.index < start else c)
+        return substitute(e, lambda c: own[c.index] if c.index < start else c)
 
     block.where = [inside(t) for t in block.where]
-    block.where += [call("nseq" if c.null_safe else "eq", inside(c.outer), c.column) for c in block.correlations]
-    values_of = [own.column(i) for i in range(len(known))]
-    block.correlations = [Correlation(Col(v.type, v.nullable, number), v, True)
-                          for number, v in zip(known, values_of, strict=True)]
+    block.where += [call("nseq" if c.null_safe else "eq", inside(c.outer), c.column) for c in correlations]
+
+
+def join_domains(block: Block, outer: Scope, known: set[int]) -> dict[int, Col] | None:
+    """Join the distinct values of outer columns to the block, and correlate it by these.  Returns the block's columns
+    by the outer ones; None if an outer query's join NULL-extends one, or it is not a column of the next outer query."""
+    if min(known) < outer.start:
+        return None
+    own: dict[int, Col] = {}
+    for source in [outer.sources[n] for n in sorted({outer.source_of(c) for c in known})]:
+        if source.outer or not (source.determined_by is None or outer.lends(source)):
+            return None
+        numbers = sorted(c for c in known if source.offset <= c < source.end)
+        values = Distinct(columns(source.plan, [col_of(source.plan, c - source.offset) for c in numbers]))
+        domain = block.scope.domain(values)
+        block.relations.join(unit_of(domain), False, [])
+        own |= {number: domain.column(i) for i, number in enumerate(numbers)}
+    block.correlations += [Correlation(Col(v.type, v.nullable, number), v, True) for number, v in own.items()]
+    return own
 
 
 def null_safe(bound: Key[Expr] | Correlation[Expr]) -> bool:

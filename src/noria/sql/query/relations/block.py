@@ -65,10 +65,15 @@ class Block:
         return sorted([*self.keys, *self.correlations], key=lambda b: str(b.column))
 
     def column(self, name: str, table: str, clause: str) -> Expr:
-        """Resolve a name in the block, else in the outer query."""
-        inside = self.outer is None or self.scope.find(name, table)
-        scope = self.scope if inside or self.outer is None else self.outer
-        return scope.resolve(name, table, clause)
+        """Resolve a name in the block, else among the columns lent to it, else in the outer query."""
+        if self.outer is None or self.scope.find(name, table):
+            return self.scope.resolve(name, table, clause)
+        key = table.lower(), name.lower()
+        if (own := self.scope.lent.get(key)) is not None:
+            return own
+        if (of_outer := self.outer.lent.get(key)) is not None and not self.outer.find(name, table):
+            return of_outer
+        return self.outer.resolve(name, table, clause)
 
     def alias(self, name: str) -> Expr | None:
         return next((i.expr for i in self.items if i.name.lower() == name.lower()), None)

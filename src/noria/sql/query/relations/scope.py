@@ -76,12 +76,14 @@ class ScopeRelation:
 
 class Scope:
     """The relations of one block, in the written order.  `shown`: the numbers of the columns of `*`.  `start`: the
-    number of the first column; lower numbers are columns of an outer query."""
+    number of the first column; lower numbers are columns of an outer query.  `lent`: the outer query's columns that
+    the block has joined, by table and name (`outer_columns`)."""
 
     def __init__(self, start: int = 0) -> None:
         self.sources: list[ScopeRelation] = []
         self.shown: list[int] = []
         self.start = start
+        self.lent: dict[tuple[str, str], Col] = {}
 
     @property
     def end(self) -> int:
@@ -111,6 +113,10 @@ class Scope:
         source = ScopeRelation("", plan, self.end, determined_by=frozenset(range(self.end, self.end + plan.width)))
         self.sources.append(source)
         return source
+
+    def lends(self, source: ScopeRelation) -> bool:
+        """Whether the relation has columns that were lent to this block."""
+        return any(source.offset <= c.index < source.end for c in self.lent.values())
 
     def adopt(self, other: Scope) -> None:
         """Add the relations of joins in brackets."""
