@@ -63,7 +63,7 @@ async def _tried(session: SessionContext, command: Insert | Update | Delete) -> 
     await session.locked.admit_write(command, session.transaction, session.variables)
     transaction = session.transaction
     checked = None if transaction.active else transaction.checked(command)
-    if checked is None:
+    if checked is None or (checked is not command and session.executor.locks.busy):  # a deadlock may need a victim
         return await _within(session, command)
     if session.executor.program.may_rewrite(command) and (done := await _rewrite(session, command)) is not None:
         return written(session, command, done)
