@@ -9,6 +9,8 @@ Keeps true: when a statement is done, each key of a child has a parent, and keep
 the parent is locked. A statement that fails is undone together with its cascades. INSERT IGNORE leaves out the rows
 that lack a parent.
 
+The only worker checks the parents of a plain INSERT itself, in the same request (`with_parents`).
+
 Keys are checked at the end of a statement. InnoDB checks them row by row, so it refuses some statements that Noria
 accepts. An example is one DELETE that removes a parent before its child.
 """
@@ -23,7 +25,7 @@ from noria.core.errors import SqlError, interrupted, not_supported
 from noria.core.errors.codes import FK_DEPTH_EXCEEDED, NO_REFERENCED_ROW_2, ROW_IS_REFERENCED_2
 from noria.core.expressions.expr import const
 from noria.core.expressions.key_condition import with_keys
-from noria.core.statements import Delete, Insert, Statement, Update, WriteResult
+from noria.core.statements import Delete, Insert, ParentKey, Statement, Update, WriteResult
 from noria.core.types import Action, ForeignKey, TableDef
 from noria.dataflow.messages.transaction_packets import FindKeys, ReadKeyChanges
 from noria.runtime.routing.write_routing import Key, by_worker
@@ -44,17 +46,45 @@ class ForeignKeyChecks:
                  describe: Describe):
         self._coordinator, self._tables, self._version, self._describe = coordinator, tables, version, describe
         self._known: dict[str, _Keys] = {}  # tables with keys, or to which others refer
+        self._parents: dict[str, tuple[ParentKey, ...] | None] = {}
         self._known_version = -1
 
     def concerns(self, statement: Statement) -> bool:
         """Whether the statement may add a child's key, or remove a parent's."""
         return self._concerned(statement) is not None
 
+    def with_parents(self, statement: Statement) -> Insert | None:
+        """The INSERT with its FOREIGN KEYs, if there is only one worker, which checks them. None: `stage` checks them,
+        if it concerns any."""
+        if type(statement) is not Insert or statement.on_duplicate != "error" or self._coordinator.workers > 1:
+            return None
+        known = self._known_of(statement.table)
+        if known is None or not known.keys:
+            return None
+        name = known.table.name
+        if name not in self._parents:
+            self._parents[name] = self._parents_of(known)
+        parents = self._parents[name]
+        return None if parents is None else statement._replace(parents=parents)
+
+    def _parents_of(self, known: _Keys) -> tuple[ParentKey, ...] | None:
+        """The keys as the worker checks them; None if a parent is missing."""
+        found = []
+        for key in known.keys:
+            if (parent := self._tables().get(key.parent.lower())) is None:
+                return None
+            found.append(ParentKey(key.columns, parent.name, key.positions_in(parent),
+                                   self._orphan_text(known.table, key)))
+        return tuple(found)
+
+    def _known_of(self, table: str) -> _Keys | None:
+        if self._known_version != self._version():
+            self._known_version, self._known, self._parents = self._version(), _keys_of(self._tables()), {}
+        return self._known.get(table.lower())
+
     def _concerned(self, statement: Statement) -> _Keys | None:
         """The keys that the statement may add, and those that refer to what it may remove."""
-        if self._known_version != self._version():
-            self._known_version, self._known = self._version(), _keys_of(self._tables())
-        known = self._known.get(statement.table.lower())
+        known = self._known_of(statement.table)
         if known is None:
             return None
         table = known.table
@@ -69,6 +99,9 @@ class ForeignKeyChecks:
         if depth > FOREIGN_KEY_DEPTH:
             raise SqlError(*FK_DEPTH_EXCEEDED, "Foreign key cascade delete/update exceeds max depth of "
                                                f"{FOREIGN_KEY_DEPTH}.")
+        if (checked := self.with_parents(statement)) is not None:
+            transaction.locked.update(key.parent for key in checked.parents)
+            return await self._coordinator.stage(transaction, checked, wait_s)
         if isinstance(statement, Insert) and statement.on_duplicate == "replace":
             concerned = self._concerned(statement)
             statement = statement._replace(renews=concerned is not None and bool(concerned.references))
@@ -151,8 +184,10 @@ class ForeignKeyChecks:
                 return
         if isinstance(statement, Insert) and statement.on_duplicate == "ignore":
             raise _Orphans(child, key, missing)
-        raise SqlError(*NO_REFERENCED_ROW_2, "Cannot add or update a child row: a foreign key constraint fails "
-                                             f"({self._describe(child, key)})")
+        raise SqlError(*NO_REFERENCED_ROW_2, self._orphan_text(child, key))
+
+    def _orphan_text(self, child: TableDef, key: ForeignKey) -> str:
+        return f"Cannot add or update a child row: a foreign key constraint fails ({self._describe(child, key)})"
 
     async def _follow(self, transaction: OpenTransaction, statement: Statement, table: TableDef, child: TableDef,
                       key: ForeignKey, changes: _Changes, wait_s: float, depth: int) -> None:

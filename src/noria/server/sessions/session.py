@@ -300,9 +300,9 @@ class Session:
                     self.warnings = ()
                     return Ok()
                 at_once = not (self.transaction.active or self.temporary or self._locks.busy)
-                if isinstance(command, _WRITES) and at_once and self.executor.is_by_key(compiled, command) and not (
-                        self.transaction.is_checked(command) or writes.may_be_lenient(self, command)):
-                    later = writes.submit(self, command)
+                if isinstance(command, _WRITES) and at_once and self.executor.is_by_key(compiled, command) and (
+                        not writes.may_be_lenient(self, command) and (checked := self.transaction.checked(command))):
+                    later = writes.submit(self, checked)
                     self.running.write(later.future, text)
                     self.running.writes_to = command
                     return later

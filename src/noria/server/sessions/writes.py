@@ -62,11 +62,12 @@ def warned(done: Ok, warnings: Warnings) -> Ok:
 async def _tried(session: SessionContext, command: Insert | Update | Delete) -> Ok:
     await session.locked.admit_write(command, session.transaction, session.variables)
     transaction = session.transaction
-    if transaction.active or transaction.is_checked(command):
+    checked = None if transaction.active else transaction.checked(command)
+    if checked is None or (checked is not command and session.executor.locks.busy):  # a deadlock may need a victim
         return await _within(session, command)
     if session.executor.program.may_rewrite(command) and (done := await _rewrite(session, command)) is not None:
         return written(session, command, done)
-    later = submit(session, command)
+    later = submit(session, checked)
     await session.running.written(later.future)
     return written(session, command, later.future)
 

@@ -12,7 +12,7 @@ from functools import partial
 from rocksdict import WriteBatch
 
 from noria.core.batch import Batch
-from noria.core.errors import SqlError, unknown_table
+from noria.core.errors import SqlError, definition_changed, unknown_table
 from noria.core.statements import Clear, Delete, Insert, Load, Staged, Statement, WriteResult, tables_written
 from noria.core.symbols import Symbols
 from noria.dataflow.graph.request_limits import RequestLimits
@@ -106,8 +106,8 @@ class StatementCommits:
                 guards: Guards | None = None) -> list[WriteResult]:
         """Run statements in order.  guards: makes the guard of each table; None: that of statements by themselves.
 
-        No statement reads another's table, so only the order within a table matters.  Consecutive plain INSERTs into a
-        table run as one.
+        Only an INSERT with parents reads other tables, and what was written to them before it runs before it.  So else
+        only the order within a table matters.  Consecutive plain INSERTs into a table run as one.
         """
         results: list[WriteResult] = [WriteResult()] * len(statements)
         runs: dict[str, list[int]] = {}
@@ -118,10 +118,13 @@ class StatementCommits:
                 return
             stage = self._stage(table, stages, limits, guards)
             inserts = [s for s in (statements[i] for i in places) if isinstance(s, Insert)]
+            if inserts and inserts[0].parents:
+                stage.parents = lambda name: self._parent(name, stages, limits, guards)
             if len(inserts) > 1:
                 answers = run_inserts(stage, inserts, self._symbols)
             else:
                 answers = [run(stage, statements[places[0]], self._symbols)]
+            stage.parents = None
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
 
@@ -139,6 +142,10 @@ class StatementCommits:
             if (damage := self._tables.damage_of(table)) is not None:
                 results[place] = WriteResult(error=damage)
                 continue
+            if isinstance(statement, Insert):
+                for key in statement.parents:
+                    if key.parent != table:
+                        flush(key.parent)
             before = runs.get(table)
             if before is not None and joins(statement, statements[before[0]]):
                 before.append(place)
@@ -148,6 +155,14 @@ class StatementCommits:
         for table in list(runs):
             flush(table)
         return results
+
+    def _parent(self, name: str, stages: dict[str, TableStage], limits: RequestLimits | None, guards: Guards | None
+                ) -> TableStage:
+        if name not in self._tables.by_name:
+            raise definition_changed()
+        if (damage := self._tables.damage_of(name)) is not None:
+            raise damage
+        return self._stage(name, stages, limits, guards)
 
     def _stage(self, name: str, stages: dict[str, TableStage], limits: RequestLimits | None,
                guards: Guards | None = None) -> TableStage:

@@ -7,7 +7,7 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Protocol
@@ -56,6 +56,9 @@ class Guard(Protocol):
     def found(self, keys: Sequence[bytes]) -> None:
         """A condition found rows with these keys."""
 
+    def needs(self, keys: Sequence[bytes]) -> None:
+        """Rows with these keys must stay until the statement's transaction ends."""
+
     def changes(self, effect: Effect) -> None:
         """An effect is about to be added."""
 
@@ -73,6 +76,7 @@ class TableStage:
     effects: list[Effect] = field(default_factory=list)
     guard: Guard | None = None
     keeps_counters: bool = False  # store the counters, even if the table has them already
+    parents: Callable[[str], TableStage] | None = None  # the stages of tables that a FOREIGN KEY refers to
     _seen: int = 0  # effects already in the overlays
     _overlays: dict[str, dict[bytes, bytes | None]] = field(default_factory=dict)
 
@@ -96,6 +100,11 @@ class TableStage:
         self.effects.append(effect)
         rows = self.counters.rows + effect.new.shape[1] - effect.old.shape[1]
         self.counters = self.counters._replace(rows=rows)
+
+    def of_parent(self, name: str) -> TableStage:
+        """The stage of a table that a FOREIGN KEY refers to.  Raises SqlError 1412 if there is no such table."""
+        assert self.parents is not None, "who runs an INSERT with parents lends their stages"
+        return self.parents(name)
 
     def take_over(self, effects: Sequence[Effect]) -> None:
         """Add the effects of a transaction, which holds the locks of their keys."""

@@ -64,6 +64,7 @@ from noria.storage.statements.effects import (
     update_rows,
 )
 from noria.storage.statements.find import FoundRows, find
+from noria.storage.statements.parents import refuse_orphans, undo
 from noria.storage.statements.stage import TableStage
 from noria.storage.tables.computed import Computed, defaults_of, fill
 from noria.storage.tables.rules import broken, error_of
@@ -96,7 +97,7 @@ def run(stage: TableStage, statement: Statement, symbols: Symbols) -> WriteResul
         changed = update_rows(stage, found, new, symbols)
         return WriteResult(changed, remembered(statement.assignments, new), len(found.keys))
     except SqlError as error:
-        stage.undo(mark)
+        undo(stage, mark, error)
         return WriteResult(error=bare(error))
     except (InvariantViolation, StoreBroken):
         raise
@@ -125,7 +126,7 @@ def joins(statement: Statement, first: Statement) -> bool:
     """True if the INSERT can run as one statement together with those from `first` on."""
     return (isinstance(statement, Insert) and isinstance(first, Insert)
             and statement.on_duplicate == first.on_duplicate == "error" and statement.columns == first.columns
-            and statement.keeps_zero == first.keeps_zero
+            and statement.keeps_zero == first.keeps_zero and statement.parents == first.parents
             and isinstance(statement.rows, (list, tuple)) and isinstance(first.rows, (list, tuple)))
 
 
@@ -230,6 +231,8 @@ class _Insert:
             self._refuse(codes, broken, conflicts)
         if not conflicts:
             self.stage.add(addition(self.stage, *in_key_order(keys, codes)))
+            if self.statement.parents:
+                refuse_orphans(self.stage, self.statement.parents, codes, self.symbols)
             return self._result(rows)
         if self.statement.on_duplicate == "error":
             raise self._taken_error(codes, conflicts)

@@ -20,16 +20,18 @@ class Guard:
 
     reserves: lock also the keys that are looked up, so that nobody adds rows with them.  blocked: what was refused.
 
-    met: gets the keys that are looked up, if somebody wants to know them.
+    met: gets the keys that are looked up, if somebody wants to know them.  shared: the statement writes nothing here,
+    so a shared lock is all that it waits for.
     """
 
     def __init__(self, locks: LockTable, owner: Owner | None, table: StoredTable, reserves: bool = False,
-                 met: list[Resource] | None = None):
-        self._met = met
+                 met: list[Resource] | None = None, shared: bool = False):
+        self._met, self._shared = met, shared
         self._locks, self._owner, self._reserves = locks, owner, reserves
         self._families = {table.family, *(i.family for i in table.unique_indexes)}
         self._family = table.family
         self._wanted: dict[Resource, None] = {}
+        self._needed: dict[Resource, None] = {}
         self.blocked: Blocked | None = None
 
     def meets(self, family: str, keys: Sequence[bytes]) -> None:
@@ -48,6 +50,12 @@ class Guard:
         """Lock the rows that a condition found."""
         self._want([(self._family, key) for key in keys])
 
+    def needs(self, keys: Sequence[bytes]) -> None:
+        """Lock these rows, shared with others who need them."""
+        resources = [(self._family, key) for key in keys]
+        self._refuse(resources, exclusive=False)
+        self._needed.update(dict.fromkeys(resources))
+
     def changes(self, effect: Effect) -> None:
         """Lock the keys that the effect writes."""
         self._want([(change.family, key) for change in effect.changes if change.family in self._families
@@ -59,8 +67,10 @@ class Guard:
         return self._wanted.keys()
 
     def take(self) -> None:
-        """Lock, for the transaction, everything that its statement has found and written."""
+        """Lock, for the transaction, everything that its statement has found, needs, and has written."""
         wrong = self._locks.acquire(self._owner, self._wanted)
+        if self._needed:
+            wrong = wrong or self._locks.acquire(self._owner, self._needed, exclusive=False)
         assert wrong is None, "each resource was refused or free, and nothing ran in between"
 
     def _want(self, resources: list[Resource]) -> None:
@@ -69,8 +79,8 @@ class Guard:
 
     def _refuse(self, resources: Iterable[Resource], exclusive: bool = True) -> None:
         wrong = self._locks.conflict(self._owner, resources, exclusive)
-        if wrong is not None:  # it waits for an exclusive lock: several shared ones could not become exclusive
-            self.blocked = Blocked(wrong)
+        if wrong is not None:  # a writer waits for an exclusive lock: several shared ones could not become exclusive
+            self.blocked = Blocked(wrong, exclusive=not self._shared)
             raise locked()
 
 

@@ -1,4 +1,4 @@
-"""Which keys of a table a transaction's statement has removed and added, and which keys a table has.
+"""Which keys of a table a transaction's statement has removed and added.
 
 FOREIGN KEYs are checked by these: a child's added keys need a parent, and a parent's removed keys must have no child.
 """
@@ -15,7 +15,7 @@ from noria.core.batch import Codes
 from noria.core.limits import NULL_CODE
 from noria.core.statements import KeyChange
 from noria.core.symbols import Symbols
-from noria.core.values import convert, python_values, to_arrow
+from noria.core.values import python_values, to_arrow
 from noria.storage.statements.stage import TableStage
 from noria.storage.tables.table import StoredTable
 
@@ -65,11 +65,3 @@ def _values(table: StoredTable, columns: tuple[int, ...], keys: Sequence[Key], s
     codes = np.array(keys, np.int64).T
     return tuple(zip(*(python_values(to_arrow(codes[n], table.types[c], symbols)) for n, c in enumerate(columns)),
                      strict=True))
-
-
-def absent(table: StoredTable, columns: tuple[int, ...], keys: Sequence[Key], rows: Codes, symbols: Symbols
-           ) -> tuple[int, ...]:
-    """The positions of the keys that none of the rows has, as the columns' collations compare."""
-    codes = [convert([key[n] for key in keys], table.definition.columns[c], 1, symbols) for n, c in enumerate(columns)]
-    there = set(table.columns_key([rows[c] for c in columns], columns))
-    return tuple(n for n, key in enumerate(table.columns_key(codes, columns)) if key not in there)

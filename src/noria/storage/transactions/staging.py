@@ -22,6 +22,7 @@ from noria.core.expressions.key_condition import with_keys
 from noria.core.limits import TRANSACTION_BYTES
 from noria.core.statements import (
     Delete,
+    Insert,
     KeyChange,
     Move,
     Staged,
@@ -37,13 +38,14 @@ from noria.dataflow.transactions.locks import Blocked, LockTable, Resource, lock
 from noria.state.rows.netting import netted
 from noria.storage.rocks.engine import RocksEngine
 from noria.storage.statements.find import find
+from noria.storage.statements.parents import absent
 from noria.storage.statements.stage import Effect, FamilyChange, TableStage
 from noria.storage.statements.writer import run
 from noria.storage.tables.shards import Shard
 from noria.storage.tables.table import Counters, StoredTable
 from noria.storage.transactions.guard import Guard
 from noria.storage.transactions.history import History, undone
-from noria.storage.transactions.key_changes import absent, key_changes
+from noria.storage.transactions.key_changes import key_changes
 from noria.storage.transactions.read_notes import ReadNotes, conflict, lost_notes, not_serializable
 
 MOST_LOCKS = 1_000_000  # of one worker; then SELECT … FOR UPDATE locks no more rows
@@ -118,33 +120,52 @@ class StagedTransactions:
         try:
             stage = self._stage(found, statement.table)
             self._use(transaction, statement.table)
+            parents = self._parents(transaction, found, statement)
         except SqlError as error:
             return WriteResult(error=error)
         except Blocked:
             self._undo(found, mark)
             raise
-        met = self._met(transaction)
-        guard = stage.guard = Guard(self.locks, transaction, stage.table, met=met)
-        stage.limits = limits
+        stages, mets = [stage, *parents.values()], [self._met(transaction) for _ in range(1 + len(parents))]
+        guards = [Guard(self.locks, transaction, of.table, met=met, shared=of is not stage)
+                  for of, met in zip(stages, mets, strict=True)]
+        for of, guard in zip(stages, guards, strict=True):
+            of.guard, of.limits = guard, limits
+        stage.parents = parents.__getitem__
         stage.counters = stage.table.counters
         before = len(stage.effects)
         result = run(stage, statement, self._symbols)
-        stage.guard = stage.limits = None
-        if guard.blocked is not None:
+        for of in stages:
+            of.guard = of.limits = of.parents = None
+        if (blocked := next((g.blocked for g in guards if g.blocked is not None), None)) is not None:
             self._undo(found, mark)
-            raise guard.blocked
-        self._note(transaction, stage.table, met, guard if result.error is None else None)
+            raise blocked
+        for of, guard, met in zip(stages, guards, mets, strict=True):
+            self._note(transaction, of.table, met, guard if result.error is None else None)
         self.note_where(transaction, statement)
         if result.error is not None:
+            self._use_up(stage)
             return result
         self._grow(found, sum(map(_size, stage.effects[before:])))
         if self._nbytes > TRANSACTION_BYTES:
             return WriteResult(error=SqlError(
                 *TRANS_CACHE_FULL, f"Open transactions have more than {TRANSACTION_BYTES} bytes of changes: commit "
                                    "more often, or write so many rows by `noria load`"))
-        guard.take()
+        for guard in guards:
+            guard.take()
         self._use_up(stage)
         return result
+
+    def _parents(self, transaction: str, found: _Open, statement: Statement) -> dict[str, TableStage]:
+        """The stages of the tables that the INSERT's FOREIGN KEYs refer to, whose definitions the transaction keeps."""
+        parents: dict[str, TableStage] = {}
+        for key in statement.parents if isinstance(statement, Insert) else ():
+            if key.parent != statement.table and key.parent not in parents:
+                if key.parent not in self._tables:
+                    raise definition_changed()
+                parents[key.parent] = self._stage(found, key.parent)
+                self._use(transaction, key.parent)
+        return parents
 
     @staticmethod
     def _use_up(stage: TableStage) -> None:

@@ -260,9 +260,13 @@ class SessionTransaction:
         except SqlError as e:
             raise self.abandon_on_deadlock(e) from None
 
-    def is_checked(self, command: Insert | Update | Delete) -> bool:
-        """True if a write must keep FOREIGN KEYs."""
-        return bool(self._variables["foreign_key_checks"]) and self._service.foreign_keys.concerns(command)
+    def checked(self, command: Insert | Update | Delete) -> Insert | Update | Delete | None:
+        """The write as a worker can run it by itself, with the FOREIGN KEYs that it must keep.  None: use
+        `write_alone`, which checks them."""
+        keys = self._service.foreign_keys
+        if not self._variables["foreign_key_checks"] or not keys.concerns(command):
+            return command
+        return keys.with_parents(command)
 
     async def write_alone(self, command: Insert | Update | Delete, offset: timedelta) -> WriteResult:
         """Run a write that concerns FOREIGN KEYs, and that belongs to no transaction."""
