@@ -225,11 +225,11 @@ class Column:
     added: int = 0  # the number of the change that added it; 0: it is as old as the table
     dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
     source: int | None = None  # a column, dropped since, whose converted value is that of older rows
-    # How `expression` makes its value: "virtual" and "stored" for generated columns, "prefix" for a hidden one of a
-    # UNIQUE key (`sql/statements/keys.py`); "constant", "time" and "default" for DEFAULT (expression)
-    # (`sql/statements/defaults.py`); "" for none.
+    # How `expression` makes its value: "virtual" and "stored" for generated columns, "prefix" for a hidden one of a key
+    # (`sql/statements/keys.py`); "constant", "time", "default" for DEFAULT (…) (`defaults.py` there); "" for none.
     computed: str = ""
     expression: str = ""  # over the table's columns, as SQL (`table_expressions.py` in sql)
+    comment: str = ""
 
     @property
     def generated(self) -> bool:
@@ -324,7 +324,6 @@ class Past:
 class TableDef:
     """A base table.  Column positions are identities: a dropped column keeps its position, and a new one gets the last,
     whatever the order of columns for clients.  No other column can have the name of a dropped one."""
-
     encoded_once: ClassVar[bool] = True  # plans contain their tables' definitions
 
     name: str
@@ -341,6 +340,7 @@ class TableDef:
     checks: tuple[Check, ...] = ()  # in the order of their names
     foreign_keys: tuple[ForeignKey, ...] = ()  # in the order of their names
     fulltext: tuple[IndexDef, ...] = ()  # the FULLTEXT keys, which only say which columns MATCH may search
+    comment: str = ""
 
     def __post_init__(self) -> None:
         names = [c.name.lower() for c in self.columns]

@@ -18,6 +18,7 @@ from noria.sql.program.definition_text import (
     foreign_key_text,
     index_text,
     primary_key_parts,
+    text_literal,
 )
 from noria.sql.statements.defaults import KINDS
 from noria.sql.statements.keys import PRIMARY
@@ -61,6 +62,8 @@ def alteration(was: TableDef, want: TableDef, drop: bool, called: Callable[[str]
     gone_checks, new_checks = _checks(was, want)
     gone_keys, new_keys = _foreign_keys(was, want, called)
     dropped, added = (*gone_keys, *gone_checks, *dropped), (*added, *new_keys, *new_checks)
+    if want.comment != was.comment:
+        added = (*added, f"COMMENT = {text_literal(want.comment)}")
     if want.first_id > was.first_id:
         added = (*added, f"AUTO_INCREMENT = {want.first_id}")
     return (*dropped, *parts, *added), tuple(wrong)
@@ -96,7 +99,8 @@ def _comes_last(was: TableDef, want: TableDef, column: Column) -> bool:
 
 def _bare(c: Column) -> tuple[object, ...]:
     """The properties that ALTER COLUMN cannot change."""
-    return c.type, c.nullable, c.auto_increment, c.update_now, *((c.computed, c.expression) if c.generated else ())
+    made = (c.computed, c.expression) if c.generated else ()
+    return c.type, c.nullable, c.auto_increment, c.update_now, c.comment, *made
 
 
 def _default(c: Column) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ def table_text(table: TableDef, first_id: int = 1, name: str = "", options: str 
     lines += [f"  {foreign_key_text(table, k, called)}" for k in table.foreign_keys]
     lines += [f"  {check_text(c, check_names)}" for c in table.checks]
     counter = f" AUTO_INCREMENT={first_id}" if first_id > 1 else ""
+    options += f" COMMENT={text_literal(table.comment)}" if table.comment else ""
     return f"CREATE TABLE {name or quote_identifier(table.name)} (\n" + ",\n".join(lines) + f"\n){counter}{options}"
 
 
@@ -59,6 +60,10 @@ def foreign_key_text(table: TableDef, key: ForeignKey, called: Callable[[str], s
 
 
 def column_text(c: Column) -> str:
+    return _without_comment(c) + (f" COMMENT {text_literal(c.comment)}" if c.comment else "")
+
+
+def _without_comment(c: Column) -> str:
     text = f"{quote_identifier(c.name)} {c.type.sql()}"
     if c.generated:
         text += f" GENERATED ALWAYS AS ({c.expression}) {c.computed.upper()}"
@@ -86,7 +91,11 @@ def default_text(c: Column) -> str:
         return f"X'{value.hex()}'"
     said = "" if value == b"" else _time_text(value) if isinstance(value, timedelta) else (
         show(value, c.type) if isinstance(value, float) else str(value))
-    return "'" + said.replace("\\", "\\\\").replace("'", "''") + "'"
+    return text_literal(said)
+
+
+def text_literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def now_text(column: Column) -> str:

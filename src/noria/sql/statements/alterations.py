@@ -50,6 +50,7 @@ from noria.sql.statements.definitions import (
     first_id,
     has_collation,
     index_of,
+    table_comment,
     unique_of,
 )
 from noria.sql.statements.foreign_keys import (
@@ -462,7 +463,7 @@ def _default_text(table: TableDef, part: exp.Expr) -> TableDef:
 
 
 def _as_is(table: TableDef, part: exp.Expr) -> TableDef:
-    """ENGINE, COMMENT, ROW_FORMAT and FORCE change nothing, as in CREATE TABLE."""
+    """ENGINE, ROW_FORMAT and FORCE change nothing, as in CREATE TABLE."""
     return table
 
 
@@ -493,6 +494,7 @@ _PARTS: dict[type, Callable[[TableDef, exp.Expr], TableDef]] = {
     exp.RenameColumn: _rename_column, exp.ModifyColumn: _modify_column, exp.AlterColumn: _alter_column,
     exp.AlterRename: _rename, exp.AutoIncrementProperty: _first_id, exp.AlgorithmProperty: _how, exp.LockProperty: _how,
     exp.DropPrimaryKey: _without_primary_key, exp.CharacterSet: _text, exp.CharacterSetProperty: _default_text,
-    exp.CollateProperty: _default_text, exp.EngineProperty: _as_is, exp.SchemaCommentProperty: _as_is,
+    exp.CollateProperty: _default_text, exp.EngineProperty: _as_is,
+    exp.SchemaCommentProperty: lambda table, part: replace(table, comment=table_comment(table.name, part)),
     exp.RowFormatProperty: _as_is, exp.ForceProperty: _as_is, AlterCheck: alter_check,
 }

@@ -18,6 +18,8 @@ from noria.core.errors.codes import (
     MULTIPLE_PRI_KEY,
     NONUNIQ_TABLE,
     TABLE_MUST_HAVE_COLUMNS,
+    TOO_LONG_FIELD_COMMENT,
+    TOO_LONG_TABLE_COMMENT,
     UNKNOWN_CHARACTER_SET,
     VIEW_WRONG_LIST,
     WRONG_AUTO_KEY,
@@ -28,7 +30,7 @@ from noria.core.errors.codes import (
 from noria.core.expressions.coerce import coerce
 from noria.core.expressions.zero_date import ZERO_DATETIME, is_zero_text
 from noria.core.identifiers import refuse_repeated_columns, repeated
-from noria.core.limits import MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS
+from noria.core.limits import MAX_COLUMN_COMMENT, MAX_COLUMNS, MAX_INT, MAX_NAME_CHARS, MAX_TABLE_COMMENT
 from noria.core.types import JSON, MOMENTS, Collation, Column, Kind, SqlType, TableDef
 from noria.sql.commands import (
     Command,
@@ -159,6 +161,7 @@ class _Draft:
     indexes: list[tuple[str, Sequence[str], bool]] = field(default_factory=list)
     collation: Collation = Collation.CI
     first_id: int = 1
+    comment: str = ""
 
     def set_primary_key(self, columns: Sequence[str]) -> None:
         if self.primary_key is not None:
@@ -193,6 +196,15 @@ def _options(draft: _Draft, properties: exp.Expr | None) -> None:
             charset(p)
         if isinstance(p, exp.AutoIncrementProperty):
             draft.first_id = first_id(p)
+        if isinstance(p, exp.SchemaCommentProperty):
+            draft.comment = table_comment(draft.name, p)
+
+
+def table_comment(name: str, node: exp.Expr) -> str:
+    """The text of COMMENT.  Raises SqlError 1628 if it is too long."""
+    if len(node.this.name) > MAX_TABLE_COMMENT:
+        raise SqlError(*TOO_LONG_TABLE_COMMENT, f"Comment for table '{name}' is too long (max = {MAX_TABLE_COMMENT})")
+    return str(node.this.name)
 
 
 def first_id(node: exp.Expr) -> int:
@@ -355,6 +367,13 @@ def _generated(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return generated(c, node)
 
 
+def _comment(draft: _Draft, c: Column, node: exp.Expr) -> Column:
+    if len(node.this.name) > MAX_COLUMN_COMMENT:
+        raise SqlError(*TOO_LONG_FIELD_COMMENT,
+                       f"Comment for field '{c.name}' is too long (max = {MAX_COLUMN_COMMENT})")
+    return replace(c, comment=node.this.name)
+
+
 def _ignored(draft: _Draft, c: Column, node: exp.Expr) -> Column:
     return c
 
@@ -365,7 +384,7 @@ _CONSTRAINTS: dict[type, Callable[[_Draft, Column, exp.Expr], Column]] = {
     exp.UniqueColumnConstraint: _inline_unique, exp.CollateColumnConstraint: _collate,
     exp.BinaryColumnConstraint: _binary, exp.CharacterSetColumnConstraint: _column_charset,
     exp.ComputedColumnConstraint: _generated, exp.GeneratedAsIdentityColumnConstraint: _generated,
-    exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _ignored, exp.OnUpdateColumnConstraint: _on_update,
+    exp.CheckColumnConstraint: _check, exp.CommentColumnConstraint: _comment, exp.OnUpdateColumnConstraint: _on_update,
     exp.Reference: _ignored,  # `foreign_keys.with_foreign_keys` adds it to the finished table
 }
 _REFUSED: dict[type, tuple[str, str]] = {
@@ -434,7 +453,7 @@ def _finished(draft: _Draft) -> TableDef:
         raise SqlError(*TABLE_MUST_HAVE_COLUMNS, "A table must have at least 1 column")
     key = key_positions(draft.columns, draft.primary_key or [])
     columns = tuple(checked(replace(c, nullable=False) if i in key else c) for i, c in enumerate(draft.columns))
-    table = TableDef(draft.name, columns, key, first_id=draft.first_id)
+    table = TableDef(draft.name, columns, key, first_id=draft.first_id, comment=draft.comment)
     return checked_table(with_indexes(with_primary_prefixes(table, draft.primary_key or ()), draft.indexes))
 
 

@@ -103,6 +103,7 @@ def table_to_json(table: TableDef) -> dict[str, Any]:
         **({"checks": [[c.name, c.text, c.enforced] for c in table.checks]} if table.checks else {}),
         **({"fulltext": [[i.name, list(i.columns)] for i in table.fulltext]} if table.fulltext else {}),
         **({"foreign_keys": [_foreign_key_to_json(k) for k in table.foreign_keys]} if table.foreign_keys else {}),
+        **({"comment": table.comment} if table.comment else {}),
     }
 
 
@@ -122,6 +123,7 @@ def table_from_json(data: dict[str, Any]) -> TableDef:
         checks=tuple(Check(*c) for c in data.get("checks", ())),
         foreign_keys=tuple(map(_foreign_key_from_json, data.get("foreign_keys", ()))),
         fulltext=tuple(IndexDef(n, tuple(columns)) for n, columns in data.get("fulltext", ())),
+        comment=data.get("comment", ""),
     )
 
 
@@ -149,6 +151,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
         **({"dropped": column.dropped} if column.dropped else {}),
         **({} if column.source is None else {"source": column.source}),
         **({"computed": [column.computed, column.expression]} if column.computed else {}),
+        **({"comment": column.comment} if column.comment else {}),
     }
 
 
@@ -157,12 +160,12 @@ def _column_from_json(data: dict[str, Any]) -> Column:
     declared, members = more or ("", ())  # the first catalogs lack both
     type = SqlType(Kind(kind), bits, unsigned, precision, scale, length, Collation(collation), timestamp, boolean,
                    declared, tuple(members))
-    default = data["default"]
+    default, (computed, expression) = data["default"], data.get("computed", ("", ""))
     return Column(
         data["name"], type, data["nullable"], default is not None,
         None if default is None else _value_from_json(default), data["auto_increment"], data["default_now"],
         data.get("update_now", False), _value_from_json(data.get("initial", ["plain", None])), data.get("added", 0),
-        data.get("dropped", 0), data.get("source"), *data.get("computed", ()))
+        data.get("dropped", 0), data.get("source"), computed, expression, data.get("comment", ""))
 
 
 def _value_to_json(value: Any) -> list[Any]:

@@ -64,12 +64,12 @@ def _schemata(program: NamedRelations) -> Iterator[Values]:
 
 
 def _tables(program: NamedRelations, only: str | None) -> Iterator[Values]:
-    for names, _, kind in _named(program, only):
+    for names, name, kind in _named(program, only):
         if kind == "VIEW":
             yield {**names, "table_type": kind, "table_comment": "VIEW"}
         else:
             yield {**names, "table_type": kind, "engine": inspection.ENGINE, "table_collation": _COLLATION,
-                   "create_options": "", "table_comment": ""}
+                   "create_options": "", "table_comment": _comment_of(program.table(name))}
 
 
 def _columns(program: NamedRelations, only: str | None) -> Iterator[Values]:
@@ -84,8 +84,12 @@ def _columns(program: NamedRelations, only: str | None) -> Iterator[Values]:
                    "ordinal_position": at + 1, "is_nullable": "YES" if field.nullable else "NO",
                    "column_key": inspection.key_of(at, table),
                    "privileges": inspection.privileges_on(program, name, field.name),
-                   "column_comment": "",
+                   "column_comment": _comment_of(column),
                    "generation_expression": column.expression if column is not None and column.generated else ""}
+
+
+def _comment_of(found: Column | TableDef | None) -> str:
+    return "" if found is None else found.comment
 
 
 def _of_column(column: Column | None) -> Values:

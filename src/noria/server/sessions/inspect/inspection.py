@@ -221,7 +221,7 @@ def _columns(command: Show, program: ProgramCatalog, about: SessionFacts) -> Res
         row = [field.name, kind, "YES" if field.nullable else "NO", key_of(i, table), default, extra]
         if command.full:
             row.insert(2, field.type.collation.value if field.type.is_text else None)
-            row += [privileges_on(program, command.target, field.name), ""]
+            row += [privileges_on(program, command.target, field.name), "" if column is None else column.comment]
         rows.append(row)
     names = ["Field", "Type", "Null", "Key", "Default", "Extra"]
     if command.full:
@@ -364,8 +364,13 @@ def privileges_on(program: Any, table: str, column: str) -> str:
 
 
 def _table_status(command: Show, program: ProgramCatalog, about: SessionFacts) -> ResultSet:
-    rows = [(n, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci", "" if kind != "VIEW" else "VIEW")
-            for n, kind in _within(program, command.target)]
+    rows: list[tuple[str | None, ...]] = []
+    for name, kind in relations(program):
+        database, shown = program.databases.split(name)
+        table = program.table(name) if kind != "VIEW" else None
+        if database == command.target:
+            rows.append((shown, ENGINE if kind == "BASE TABLE" else None, "utf8mb4_0900_ai_ci",
+                         "VIEW" if kind == "VIEW" else "" if table is None else table.comment))
     return texts(["Name", "Engine", "Collation", "Comment"], rows)
 
 
