@@ -362,7 +362,7 @@ def _position(r: Resolver, node: exp.Expr) -> Expr:
 def _characters(r: Resolver, node: exp.Expr) -> Expr:
     """CHAR(77, … [USING charset])"""
     charset = node.args.get("charset")
-    name = "binary" if charset is None else charset.name.lower()
+    name = "binary" if not charset else charset.name.lower()
     if name not in ("binary", "utf16", "utf8", "utf8mb3", "utf8mb4"):
         raise refuse(f"CHAR(… USING {name})", node, "there are utf8mb4, utf16 and binary")
     made = call("char_utf16" if name == "utf16" else "char", *(r(n) for n in node.expressions))
