@@ -41,27 +41,12 @@ LABELS = (
 )
 TIMEOUT_S = 600  # of one label on one server
 REASONS = {  # why tests pass on MariaDB and not here: module, class, and tests
-    "keys on expressions are refused, and MySQL 8 has them": (
-        "inspectdb",
-        "migrations.test_operations.OperationTests test_add_func_unique_constraint test_remove_func_unique_constraint",
-    ),
-    "a test before it left the lookup `lower`, because a key on an expression is refused": (
-        "schema.tests.SchemaTests test_composed_index_with_fk test_fk test_indexes test_inline_fk "
-        "test_remove_ignored_unique_constraint_not_create_fk_index test_rename_column_renames_deferred_sql_references "
-        "test_rename_table_renames_deferred_sql_references test_unique_together_with_fk",
-    ),
-    "COMMENT of columns and tables is not stored": (
-        "schema.tests.SchemaTests test_add_db_comment_and_default_charfield test_add_db_comment_charfield "
-        "test_alter_db_comment test_alter_db_comment_foreign_key test_alter_field_type_preserve_comment "
-        "test_db_comment_table test_db_comments_from_abstract_model",
-        "introspection.tests.IntrospectionTests test_db_comments",
-        "migrations.test_operations.OperationTests test_alter_model_table_comment",
-    ),
     "there are two collations of text": (
         "schema.tests.SchemaTests test_add_field_db_collation test_alter_field_db_collation "
         "test_alter_field_type_and_db_collation test_alter_field_type_preserve_db_collation "
         "test_alter_primary_key_db_collation test_ci_cs_db_collation test_db_collation_charfield "
         "test_db_collation_textfield",
+        "inspectdb.tests.InspectDBTestCase test_char_field_db_collation test_text_field_db_collation",
         "migrations.test_operations.OperationTests test_alter_field_pk_fk_db_collation "
         "test_create_fk_models_to_pk_field_db_collation",
         "db_functions.comparison.test_collate.CollateTests test_language_collation_order_by",

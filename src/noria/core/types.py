@@ -225,7 +225,7 @@ class Column:
     added: int = 0  # the number of the change that added it; 0: it is as old as the table
     dropped: int = 0  # the number of the change that dropped it; 0: it exists.  Rows keep its position; new ones: NULL
     source: int | None = None  # a column, dropped since, whose converted value is that of older rows
-    # How `expression` makes its value: "virtual" and "stored" for generated columns, "prefix" for a hidden one of a key
+    # How `expression` makes its value: "virtual", "stored" for generated columns, "prefix", "key" for hidden ones
     # (`sql/statements/keys.py`); "constant", "time", "default" for DEFAULT (…) (`defaults.py` there); "" for none.
     computed: str = ""
     expression: str = ""  # over the table's columns, as SQL (`table_expressions.py` in sql)
@@ -233,7 +233,12 @@ class Column:
 
     @property
     def generated(self) -> bool:
-        return self.computed in ("virtual", "stored", "prefix")
+        return self.hidden or self.computed in ("virtual", "stored")
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a generated column of a key that clients do not see."""
+        return self.computed in ("prefix", "key")
 
     @property
     def prefix_of(self) -> tuple[int, int]:
@@ -402,7 +407,7 @@ class TableDef:
     @cached_property
     def generated(self) -> tuple[int, ...]:
         """The positions of the generated columns, each behind those that it reads; hidden ones come last."""
-        hidden = [i for i, c in enumerate(self.columns) if c.computed == "prefix" and not c.dropped]
+        hidden = [i for i, c in enumerate(self.columns) if c.hidden and not c.dropped]
         return (*(i for i in self.shown if self.columns[i].generated), *hidden)
 
     def parts(self, index: IndexDef) -> list[tuple[int, int]]:
@@ -481,12 +486,7 @@ class TableDef:
 
 
 def _visible(columns: tuple[Column, ...]) -> list[int]:
-    return [i for i, c in enumerate(columns) if not c.dropped and c.computed != "prefix"]
-
-
-def prefix_name(position: int, length: int) -> str:
-    """Return the name of the hidden column of a prefix.  As with dropped columns, no other name ends with a space."""
-    return f"prefix {length} of {position} "
+    return [i for i, c in enumerate(columns) if not c.dropped and not c.hidden]
 
 
 def gone(position: int) -> str:

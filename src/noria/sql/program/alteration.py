@@ -17,6 +17,7 @@ from noria.sql.program.definition_text import (
     default_text,
     foreign_key_text,
     index_text,
+    part_text,
     primary_key_parts,
     text_literal,
 )
@@ -118,7 +119,7 @@ def key_of(table: TableDef) -> Names:
 
 
 def _columns(table: TableDef, places: Iterable[int]) -> Names:
-    return tuple(table.columns[i].name.lower() for i in places)
+    return tuple(part_text(table.columns[i]).lower() for i in places)
 
 
 def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:
@@ -166,5 +167,5 @@ def _by_name(table: TableDef) -> Mapping[str, IndexDef]:
 
 
 def _index(table: TableDef, index: IndexDef) -> tuple[object, ...]:
-    parts = [(table.columns[c].name.lower(), prefix) for c, prefix in table.parts(index)]
+    parts = [(part_text(table.columns[c]).lower(), prefix) for c, prefix in table.parts(index)]
     return parts, index.unique, index in table.fulltext

@@ -39,7 +39,11 @@ def primary_key_parts(table: TableDef) -> tuple[str, ...]:
 
 
 def _parts(table: TableDef, index: IndexDef) -> tuple[str, ...]:
-    return tuple(quote_identifier(table.columns[c].name) + (f"({n})" if n else "") for c, n in table.parts(index))
+    return tuple(part_text(table.columns[c]) + (f"({n})" if n else "") for c, n in table.parts(index))
+
+
+def part_text(c: Column) -> str:
+    return f"({c.expression})" if c.hidden else quote_identifier(c.name)
 
 
 def index_text(table: TableDef, index: IndexDef) -> str:

@@ -412,7 +412,7 @@ def _anew(table: TableDef, at: int, column: Column | None = None) -> TableDef:
     """Replace a column by a new generated one, whose values are computed anew."""
     column = table.columns[at] if column is None else column
     made, new = table, len(table.columns)
-    if column.computed != "prefix":
+    if not column.hidden:
         made = _converted(table, at, column)
     else:  # it has no place for clients
         columns = [replace(i, columns=tuple(new if c == at else c for c in i.columns)) for i in table.indexes]

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from noria.core.errors import SqlError, generated_value, unknown_column
 from noria.core.errors.codes import (
+    DEPENDENT_BY_FUNCTIONAL_INDEX,
     DEPENDENT_BY_GENERATED_COLUMN,
     GENERATED_COLUMN_FUNCTION_IS_NOT_ALLOWED,
     GENERATED_COLUMN_NAMED_FUNCTION_IS_NOT_ALLOWED,
@@ -35,7 +36,7 @@ from noria.sql.expressions.table_expressions import (
     resolved,
     text_of,
 )
-from noria.sql.statements.keys import shown_position
+from noria.sql.statements.keys import IN_A_KEY, shown_position
 from noria.sql.text.refusals import refuse
 from noria.sql.text.syntax import rendered
 
@@ -72,7 +73,7 @@ def _unsupported(what: str) -> SqlError:
 
 def _expression(table: TableDef, at: int, node: exp.Expr) -> Expr:
     name, order = table.columns[at].name, table.shown.index
-    refuse_unfit(node, Place(
+    refuse_unfit(node, IN_A_KEY if table.columns[at].hidden else Place(
         f"Expression of generated column '{name}'", GENERATED_COLUMN_NAMED_FUNCTION_IS_NOT_ALLOWED,
         GENERATED_COLUMN_FUNCTION_IS_NOT_ALLOWED, GENERATED_COLUMN_VARIABLES, GENERATED_COLUMN_ROW_VALUE, "a "))
 
@@ -83,7 +84,7 @@ def _expression(table: TableDef, at: int, node: exp.Expr) -> Expr:
         if table.columns[place].auto_increment:
             raise SqlError(*GENERATED_COLUMN_REF_AUTO_INC,
                            f"Generated column '{name}' cannot refer to auto-increment column.")
-        if table.columns[place].generated and order(place) >= order(at):
+        if table.columns[place].generated and not table.columns[at].hidden and order(place) >= order(at):
             raise SqlError(*GENERATED_COLUMN_NON_PRIOR,
                            "Generated column can refer only to generated columns defined prior to it.")
 
@@ -108,9 +109,9 @@ def regenerated(was: TableDef, table: TableDef, anew: Callable[[TableDef, int], 
     Raises error 3108 if a generated column reads one that was dropped or renamed.
     """
     for at in table.generated:
-        if at < len(was.columns) and was.columns[at].computed in ("virtual", "stored"):
+        if at < len(was.columns) and was.columns[at].computed != "prefix":
             for name in names_in(parsed(was.columns[at].expression)):
-                _refuse_gone(was, table, name)
+                _refuse_gone(was, table, name, was.columns[at].hidden)
     table = with_expressions(table)
     for at in table.generated:  # an earlier one that is made anew has another position, so later ones are, too
         if at < len(was.columns) and _changed(was, table, at):
@@ -124,13 +125,16 @@ def regenerated(was: TableDef, table: TableDef, anew: Callable[[TableDef, int], 
 def _changed(was: TableDef, table: TableDef, at: int) -> bool:
     before, after = was.columns[at], table.columns[at]
     return of_text(was, before.expression) != of_text(table, after.expression) or (
-        after.computed == "prefix" and before.type != after.type)
+        after.hidden and before.type != after.type)
 
 
-def _refuse_gone(was: TableDef, table: TableDef, name: str) -> None:
+def _refuse_gone(was: TableDef, table: TableDef, name: str, in_a_key: bool) -> None:
     before = was.position(name)
     after = shown_position(table, name)
     stays = after is not None and (before in (after, table.columns[after].source) or was.columns[before].generated)
+    if not stays and in_a_key:
+        raise SqlError(*DEPENDENT_BY_FUNCTIONAL_INDEX, f"Column '{was.columns[before].name}' has a functional index "
+                                                       "dependency and cannot be dropped or renamed.")
     if not stays:
         raise SqlError(*DEPENDENT_BY_GENERATED_COLUMN,
                        f"Column '{was.columns[before].name}' has a generated column dependency.")

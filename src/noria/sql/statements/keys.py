@@ -1,12 +1,14 @@
-"""Keys and their parts: `KEY (title(10))`, `UNIQUE KEY (title(10), author)` and `FULLTEXT KEY (title)`.
+"""Keys and their parts: `KEY (title(10))`, `UNIQUE KEY (title(10), author)`, `KEY ((lower(title)))`, `FULLTEXT KEY`.
 
 A plain key on a prefix is an index over the whole column, and only shown with the prefix.  A UNIQUE one has a hidden
 column in the place of the prefix, which is generated as `left(title, 10)`.  A primary key on prefixes is one of the
 whole columns, with a UNIQUE key on the prefixes, which has the name PRIMARY.
 
+A part that is an expression has a hidden column, too, which is generated as the expression.
+
 A FULLTEXT key is only a part of the definition: MATCH … AGAINST reads the columns.
 
-Keeps true: each hidden column is part of an index, and is of the column that the prefix is of.
+Keeps true: each hidden column is part of an index.  That of a prefix is of the column that the prefix is of.
 """
 
 from __future__ import annotations
@@ -20,18 +22,25 @@ from noria.core.errors import SqlError, unknown_column
 from noria.core.errors.codes import (
     BAD_FT_COLUMN,
     CANT_DROP_FIELD_OR_KEY,
+    FUNCTIONAL_INDEX_FUNCTION_IS_NOT_ALLOWED,
+    FUNCTIONAL_INDEX_ON_FIELD,
+    FUNCTIONAL_INDEX_ON_JSON,
+    FUNCTIONAL_INDEX_PRIMARY_KEY,
     KEY_COLUMN_DOES_NOT_EXIST,
     WRONG_SUB_KEY,
 )
 from noria.core.identifiers import quote_identifier, refuse_repeated_columns
-from noria.core.types import Column, IndexDef, TableDef, prefix_name
+from noria.core.types import Column, IndexDef, TableDef
+from noria.sql.expressions.table_expressions import Place, of_text, refuse_unfit, resolved, text_of
 from noria.sql.text.refusals import refuse
 
 
 class KeyPart(str):
-    """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all."""
+    """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all.  expression: of
+    a part that is no column, whose text is the name of a key that has none."""
 
     prefix: int = 0
+    expression: exp.Expr | None = None
 
 
 class FulltextColumns(list[KeyPart]):
@@ -39,6 +48,7 @@ class FulltextColumns(list[KeyPart]):
 
 
 PRIMARY = "PRIMARY"
+IN_A_KEY = Place("Expression of functional index", *(FUNCTIONAL_INDEX_FUNCTION_IS_NOT_ALLOWED,) * 4, "a ")
 Drop = Callable[[TableDef, int], TableDef]  # drops a column, also from indexes
 
 
@@ -54,10 +64,21 @@ def key_column(node: exp.Expr) -> KeyPart:
         length = int(number) if number.isdigit() else 0
         if not length:
             raise _wrong()
+    if isinstance(node, exp.Paren):
+        return _expression_part(node.this)
     if not isinstance(node, (exp.Column, exp.Identifier)):
-        raise refuse("a key on an expression", node, "make a generated column, and a key on it")
+        raise refuse("a key on an expression without brackets", node, f"write ({node.sql(dialect='mysql')})")
     part = KeyPart(node.name)
     part.prefix = length
+    return part
+
+
+def _expression_part(node: exp.Expr) -> KeyPart:
+    if isinstance(node.unnest(), exp.Column):
+        raise SqlError(*FUNCTIONAL_INDEX_ON_FIELD,
+                       "Functional index on a column is not supported. Consider using a regular index instead.")
+    part = KeyPart("functional_index")
+    part.expression = node
     return part
 
 
@@ -69,6 +90,8 @@ def _wrong() -> SqlError:
 def key_positions(columns: Sequence[Column], names: Sequence[str]) -> tuple[int, ...]:
     """The positions of a key's columns.  Raises SqlError for unknown and repeated columns."""
     places = {c.name.lower(): i for i, c in enumerate(columns)}
+    if any(isinstance(n, KeyPart) and n.expression is not None for n in names):
+        raise SqlError(*FUNCTIONAL_INDEX_PRIMARY_KEY, "The primary key cannot be a functional index")
     for n in names:
         if n.lower() not in places:
             raise SqlError(*KEY_COLUMN_DOES_NOT_EXIST, f"Key column '{n}' doesn't exist in table")
@@ -94,10 +117,11 @@ def column_position(table: TableDef, name: str, clause: str = "field list") -> i
 def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], bool]]) -> TableDef:
     """The table with further indexes: (name, columns, unique).  A name that is already taken gets a number."""
     for name, parts, unique in declared:
-        places = key_positions(table.columns, parts)
         if isinstance(parts, FulltextColumns):
-            table = _with_fulltext(table, name, places)
+            table = _with_fulltext(table, name, key_positions(table.columns, parts))
             continue
+        table, parts = _named(table, parts)
+        places = key_positions(table.columns, parts)
         prefix = tuple(_prefix(table.columns[at], part) for at, part in zip(places, parts, strict=True))
         if unique:
             for n, length in enumerate(prefix):
@@ -107,6 +131,40 @@ def with_indexes(table: TableDef, declared: Sequence[tuple[str, Sequence[str], b
         index = IndexDef(_free(table, name), places, unique, prefix if any(prefix) else ())
         table = replace(table, indexes=(*table.indexes, index))
     return table
+
+
+def _named(table: TableDef, parts: Sequence[str]) -> tuple[TableDef, Sequence[str]]:
+    """The table with hidden columns for the parts that are expressions, and the parts with the names of these."""
+    named = []
+    for part in parts:
+        if isinstance(part, KeyPart) and part.expression is not None:
+            table, at = _of_expression(table, part.expression)
+            part = table.columns[at].name
+        named.append(part)
+    return table, named
+
+
+def _of_expression(table: TableDef, node: exp.Expr) -> tuple[TableDef, int]:
+    """The table with the hidden column of an expression, and its position."""
+    refuse_unfit(node, IN_A_KEY)
+    try:
+        made, text = resolved(table, node), text_of(table, node)
+    except KeyError as e:
+        raise unknown_column(str(e.args[0]), "functional index") from None
+    if made.type.is_json:
+        raise SqlError(*FUNCTIONAL_INDEX_ON_JSON,
+                       "Cannot create a functional index on a function that returns a JSON or GEOMETRY value.")
+    known = next((at for at, c in enumerate(table.columns) if c.computed == "key" and not c.dropped
+                  and c.expression == text), None)
+    if known is not None:
+        return table, known
+    column = Column(f"key {len(table.columns)} ", made.type, made.nullable, computed="key", expression=text)
+    return replace(table, columns=(*table.columns, column)), len(table.columns)
+
+
+def prefix_name(position: int, length: int) -> str:
+    """Return the name of the hidden column of a prefix.  As with dropped columns, no other name ends with a space."""
+    return f"prefix {length} of {position} "
 
 
 def with_primary_prefixes(table: TableDef, parts: Sequence[str]) -> TableDef:
@@ -173,6 +231,9 @@ def with_prefixes(table: TableDef, drop: Drop) -> TableDef:
     A hidden column is dropped with its column, and when no index has it any longer.
     """
     for at, hidden in enumerate(table.columns):
+        if hidden.computed == "key" and not hidden.dropped:
+            used = any(at in i.columns for i in table.indexes)
+            table = _retyped(table, at) if used else drop(table, at)
         if hidden.computed != "prefix":
             continue
         length, base = hidden.prefix_of
@@ -184,6 +245,17 @@ def with_prefixes(table: TableDef, drop: Drop) -> TableDef:
         made = _made(replace(hidden, name=prefix_name(base, length)), table.columns[base], length)
         table = replace(table, columns=(*table.columns[:at], made, *table.columns[at + 1:]))
     return table
+
+
+def _retyped(table: TableDef, at: int) -> TableDef:
+    """The table with the type of an expression whose columns may have changed.  `regenerated` refuses missing ones."""
+    hidden = table.columns[at]
+    try:
+        made = of_text(table, hidden.expression)
+    except (KeyError, SqlError):
+        return table
+    hidden = replace(hidden, type=made.type, nullable=made.nullable)
+    return replace(table, columns=(*table.columns[:at], hidden, *table.columns[at + 1:]))
 
 
 def without_column(index: IndexDef, at: int) -> IndexDef:

@@ -144,10 +144,11 @@ def _statistics(program: NamedRelations) -> Iterator[Values]:
                 placed = _constrained(program, table)
                 yield {**placed, "index_schema": placed["table_schema"], "index_name": name,
                        "non_unique": int(not unique), "seq_in_index": n + 1,
-                       "column_name": table.columns[c].name, "collation": order,
+                       "column_name": inspection.name_in_key(table.columns[c]), "collation": order,
                        "sub_part": inspection.sub_part(table, name, n),
                        "nullable": "YES" if table.columns[c].nullable else "", "index_type": kind, "comment": "",
-                       "index_comment": "", "is_visible": "YES"}
+                       "index_comment": "", "is_visible": "YES",
+                       "expression": inspection.expression_in_key(table.columns[c])}
 
 
 def _constrained(program: NamedRelations, table: TableDef) -> Values:
@@ -186,7 +187,7 @@ def _check_constraints(program: NamedRelations) -> Iterator[Values]:
 def _key_column_usage(program: NamedRelations) -> Iterator[Values]:
     for named, table, _, columns in _constraints(program):
         for n, c in enumerate(columns):
-            if inspection.sees_column(program, table.name, table.columns[c].name):
+            if not table.columns[c].hidden and inspection.sees_column(program, table.name, table.columns[c].name):
                 yield {**named, "column_name": table.columns[c].name, "ordinal_position": n + 1}
     for table in program.tables():
         for key in table.foreign_keys:

@@ -294,12 +294,22 @@ def _index(command: Show, program: ProgramCatalog, about: SessionFacts) -> Resul
     if table is None and program.placeholder_view(command.target) is None and program.view(command.target) is None:
         raise unknown_table(command.target)
     rows = [] if table is None else [
-        (program.databases.bare(table.name), int(not unique), name, n + 1, table.columns[c].name, order, None,
-         sub_part(table, name, n), None, "YES" if table.columns[c].nullable else "", kind, "", "")
+        (program.databases.bare(table.name), int(not unique), name, n + 1, name_in_key(table.columns[c]), order, None,
+         sub_part(table, name, n), None, "YES" if table.columns[c].nullable else "", kind, "", "", "YES",
+         expression_in_key(table.columns[c]))
         for name, unique, columns in keys_of(table) for kind, order in [kind_of(table, name)]
         for n, c in enumerate(columns)]
     return texts(["Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
-                  "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment"], rows)
+                  "Sub_part", "Packed", "Null", "Index_type", "Comment", "Index_comment", "Visible", "Expression"],
+                 rows)
+
+
+def name_in_key(column: Column) -> str | None:
+    return None if column.hidden else column.name
+
+
+def expression_in_key(column: Column) -> str | None:
+    return column.expression if column.hidden else None
 
 
 def keys_of(table: TableDef) -> list[tuple[str, bool, tuple[int, ...]]]:
