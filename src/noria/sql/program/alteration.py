@@ -119,7 +119,7 @@ def key_of(table: TableDef) -> Names:
 
 
 def _columns(table: TableDef, places: Iterable[int]) -> Names:
-    return tuple(part_text(table.columns[i]).lower() for i in places)
+    return tuple(table.columns[i].name.lower() for i in places)
 
 
 def _indexes(was: TableDef, want: TableDef) -> tuple[Names, Names]:

@@ -36,8 +36,9 @@ from noria.sql.text.refusals import refuse
 
 
 class KeyPart(str):
-    """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all.  expression: of
-    a part that is no column, whose text is the name of a key that has none."""
+    """The name of a column in a key.  prefix: the number of its first characters, or bytes; 0 for all.
+
+    expression: of a part that is none.  Its text is then the name that a key without one gets."""
 
     prefix: int = 0
     expression: exp.Expr | None = None
