@@ -85,6 +85,10 @@ def test_types(e: Expr, type: SqlType, nullable: bool) -> None:
     ("format_bytes", (512,), " 512 bytes"), ("format_bytes", (18446644073709551615.0,), "16.00 EiB"),
     ("json_search", ('["abc", {"y z": "b", "ok": "b"}]', "all", "b"), '["$[1].ok", "$[1].\\"y z\\""]'),
     ("json_pretty", ('{"b": [1, {}], "a": []}',), '{\n  "a": [],\n  "b": [\n    1,\n    {}\n  ]\n}'),
+    ("json_extract", ('{"a": {"a": {"a": 1}}}', "$**.a**.a"), '[{"a": 1}, 1]'),
+    ("json_extract", ('{"a":' * 60 + "1" + "}" * 60, "$**.a" + "**.a" * 20 + "**.b"), None),
+    ("json_search", ('{"a":' * 60 + '"x"' + "}" * 60, "all", "x", None, "$" + "**.a" * 20), '"$' + ".a" * 60 + '"'),
+    ("export_set", (5, "a" * 2_000_000, "b", ",", 64), None), ("export_set", (5, "a", "b", ",", 3), "a,b,a"),
     ("json_merge_preserve", ('{"bb": 1}', '{"a": 2}'), '{"a": 2, "bb": 1}'),
 ])
 def test_constants_fold(op: str, args: tuple[Any, ...], value: Any) -> None:
@@ -106,6 +110,11 @@ def test_quotients_keep_their_digits(e: Expr, value: Decimal) -> None:
     assert evaluate.constant(e) == value
     shown = call("round", e, literal(3))
     assert isinstance(shown, Const) and abs(shown.value - value) < Decimal("0.0006")
+
+
+@pytest.mark.parametrize("e", [call("uuid_to_bin", literal("x")), call("bin_to_uuid", literal(b"short"))])
+def test_no_uuid_is_an_error_of_its_row(e: Expr) -> None:
+    assert evaluate.compile(e)(Batch.from_rows([[5], [-5]], 1), PlainSymbols()).tolist() == [ERROR_CODE] * 2
 
 
 def test_overflow_is_an_error_when_evaluated_not_when_planned() -> None:

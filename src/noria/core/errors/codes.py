@@ -132,7 +132,6 @@ PS_MANY_PARAM = Code(1390, "HY000")  # too many parameters
 CANNOT_USER = Code(1396, "HY000")  # an account exists already, or does not exist
 DATA_TOO_LONG = Code(1406, "22001")  # a value is too long for the column
 CANT_CREATE_USER_WITH_GRANT = Code(1410, "42000")  # GRANT to an unknown account
-WRONG_VALUE_FOR_TYPE = Code(1411, "HY000")  # an argument that a function cannot read
 TABLE_DEF_CHANGED = Code(1412, "HY000")  # the definition changed meanwhile
 TOO_BIG_SCALE = Code(1425, "42000")  # too many digits behind the point
 TOO_BIG_DISPLAYWIDTH = Code(1439, "42000")  # more bits than BIT can have

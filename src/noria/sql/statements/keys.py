@@ -22,6 +22,7 @@ from noria.core.errors import SqlError, unknown_column
 from noria.core.errors.codes import (
     BAD_FT_COLUMN,
     CANT_DROP_FIELD_OR_KEY,
+    DUP_FIELDNAME,
     FUNCTIONAL_INDEX_FUNCTION_IS_NOT_ALLOWED,
     FUNCTIONAL_INDEX_ON_FIELD,
     FUNCTIONAL_INDEX_ON_JSON,
@@ -140,6 +141,8 @@ def _named(table: TableDef, parts: Sequence[str]) -> tuple[TableDef, Sequence[st
     for part in parts:
         if isinstance(part, KeyPart) and part.expression is not None:
             table, at = _of_expression(table, part.expression)
+            if table.columns[at].name in named:
+                raise SqlError(*DUP_FIELDNAME, f"Duplicate column name '{table.columns[at].expression}'")
             part = table.columns[at].name
         named.append(part)
     return table, named

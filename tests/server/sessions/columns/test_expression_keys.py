@@ -79,6 +79,7 @@ def test_alterations(tmp_path: Path) -> None:
     ("CREATE TABLE t (id INT PRIMARY KEY, KEY ((id + RAND())))", 3758),
     ("CREATE TABLE t (id INT PRIMARY KEY, KEY ((id + (SELECT 1))))", 3758),
     ("CREATE TABLE t (id INT PRIMARY KEY, j JSON, KEY ((j->'$.a')))", 3753),
+    ("CREATE TABLE t (id INT PRIMARY KEY, KEY ((id + 1), (id+1)))", 1060),
     ("CREATE TABLE t (id INT PRIMARY KEY, KEY ((nowhere + 1)))", 1054),
     ("CREATE TABLE t (id INT, a INT, CONSTRAINT p PRIMARY KEY ((id + 1)))", 1064),
 ])

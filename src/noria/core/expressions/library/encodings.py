@@ -10,8 +10,6 @@ import zlib
 from ipaddress import IPv6Address
 from typing import Any
 
-from noria.core.errors import SqlError
-from noria.core.errors.codes import WRONG_VALUE_FOR_TYPE
 from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.types import BIGINT, BOOL, BYTES, TEXT
 
@@ -30,21 +28,17 @@ def is_uuid(text: str) -> bool:
 def uuid_to_bin(text: str, swapped: int = 0) -> bytes:
     """Return the 16 bytes of a UUID.  swapped: its parts of time come in descending weight, as an index wants them."""
     if not is_uuid(text):
-        raise _wrong(text, "uuid_to_bin")
+        raise ValueError("no UUID")
     made = bytes.fromhex(text.strip("{}").replace("-", ""))
     return made[6:8] + made[4:6] + made[:4] + made[8:] if swapped else made
 
 
 def bin_to_uuid(data: bytes, swapped: int = 0) -> str:
     if len(data) != 16:
-        raise _wrong(data.decode("latin-1"), "bin_to_uuid")
+        raise ValueError("a UUID has 16 bytes")
     data = data[4:8] + data[2:4] + data[:2] + data[8:] if swapped else data
     digits = data.hex()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def _wrong(value: str, function: str) -> SqlError:
-    return SqlError(*WRONG_VALUE_FOR_TYPE, f"Incorrect string value: '{value[:64]}' for function {function}")
 
 
 # ------------------------------------------------------------------ addresses

@@ -28,6 +28,7 @@ from noria.core.types import BIGINT, BOOL, JSON, TEXT, TEXT_BIN
 _STEP = re.compile(r"""\s*(?:\.\s*(?:(?P<name>[^\W\d][\w$]*|\$[\w$]*)|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<names>\*))"""
                    r"""|\[\s*(?:(?P<all>\*)|(?P<at>(?:last\s*(?:-\s*\d+)?|\d+)(?:\s+to\s+(?:last\s*(?:-\s*\d+)?|\d+))?)\s*)\]"""
                    r"""|(?P<deep>\*\*))""")
+_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 Step = tuple[str, Any]
 
 
@@ -128,8 +129,46 @@ def _many(path: tuple[Step, ...]) -> bool:
     return any(kind in ("keys", "all", "deep") or (kind == "at" and what[1] is not None) for kind, what in path)
 
 
+def members(value: Any, place: str) -> Iterator[tuple[Any, str]]:
+    """Yield the members of an array or object with their paths.  place: its own path."""
+    if isinstance(value, list):
+        for i, v in enumerate(value):
+            yield v, f"{place}[{i}]"
+    elif isinstance(value, dict):
+        for key in in_order(value):
+            yield value[key], f"{place}.{key if _NAME.fullmatch(key) else _text(key)}"
+
+
+def places(value: Any, path: tuple[Step, ...]) -> list[tuple[Any, str]]:
+    """Return the values to which a path leads with their own paths, each once, however often `**` meets it."""
+    found = {"$": value}
+    for step in path:
+        found = {there: v for place, inner in found.items() for v, there in _next(inner, place, step)}
+    return [(v, place) for place, v in found.items()]
+
+
+def _next(value: Any, place: str, step: Step) -> Iterator[tuple[Any, str]]:
+    """Yield where one step of a path leads, with the paths."""
+    kind, what = step
+    if kind == "deep":
+        yield value, place
+        for inner, there in members(value, place):
+            yield from _next(inner, there, step)
+    elif kind in ("key", "keys"):
+        if isinstance(value, dict):
+            yield from (m for key, m in zip(in_order(value), members(value, place), strict=True)
+                        if kind == "keys" or key == what)
+    elif isinstance(value, list):
+        yield from _picked(list(members(value, place)), kind, what, True)
+    else:
+        yield from _picked([(value, place)], kind, what, False)
+
+
 def reached(value: Any, path: tuple[Step, ...]) -> Iterator[Any]:
     """Yield the values to which a path leads."""
+    if sum(kind == "deep" for kind, _ in path) > 1:
+        yield from (v for v, _ in places(value, path))
+        return
     if not path:
         yield value
         return

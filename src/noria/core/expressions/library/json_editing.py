@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
@@ -14,16 +13,16 @@ from noria.core.expressions.library.declare import ArgumentType, Function
 from noria.core.expressions.library.json import (
     Step,
     in_order,
+    members,
     merged,
     parse,
+    places,
     show,
     steps,
     unquote,
     without_wildcards,
 )
 from noria.core.types import JSON, TEXT_BIN
-
-_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 
 
 # ------------------------------------------------------------------ arrays
@@ -91,54 +90,12 @@ def merged_patching(*documents: str) -> str:
 
 
 # ------------------------------------------------------------------ searching
-def _below(value: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """Yield the members of an array or object with their paths."""
-    if isinstance(value, list):
-        for i, v in enumerate(value):
-            yield v, f"{place}[{i}]"
-    elif isinstance(value, dict):
-        for key in in_order(value):
-            yield value[key], f"{place}.{key if _NAME.fullmatch(key) else json.dumps(key, ensure_ascii=False)}"
-
-
 def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each string in a document."""
     if isinstance(value, str):
         yield place, value
-    for inner, there in _below(value, place):
+    for inner, there in members(value, place):
         yield from _texts(inner, there)
-
-
-def _places(value: Any, path: tuple[Step, ...], place: str) -> Iterator[tuple[Any, str]]:
-    """Yield the values to which a path leads, with their own paths."""
-    if not path:
-        yield value, place
-        return
-    step, rest = path[0], path[1:]
-    if step[0] == "deep":
-        yield from _places(value, rest, place)
-        for inner, there in _below(value, place):
-            yield from _places(inner, path, there)
-        return
-    members = list(_below(value, place))
-    if isinstance(value, dict) and step[0] in ("key", "keys"):
-        wanted = in_order(value) if step[0] == "keys" else [step[1]]
-        for key, (inner, there) in zip(in_order(value), members, strict=True):
-            if key in wanted:
-                yield from _places(inner, rest, there)
-    elif isinstance(value, list) and step[0] in ("all", "at"):
-        for i, (inner, there) in enumerate(members):
-            if _is_picked(i, len(value), step):
-                yield from _places(inner, rest, there)
-    elif step[0] == "at" and _is_picked(0, 1, step):
-        yield from _places(value, rest, place)
-
-
-def _is_picked(i: int, count: int, step: Step) -> bool:
-    if step[0] == "all":
-        return True
-    first, last = ((p + count if p < 0 else p) for p in (step[1][0], step[1][0] if step[1][1] is None else step[1][1]))
-    return bool(first <= i <= last)
 
 
 def search(document: str | None, how: str | None, wanted: str | None, escape: str | None = None, *paths: str | None
@@ -154,7 +111,7 @@ def search(document: str | None, how: str | None, wanted: str | None, escape: st
     pattern, value = like_pattern(wanted, escape or "\\"), parse(document)
     found: dict[str, None] = {}
     for path in paths or ("$",):
-        for start, place in _places(value, steps(str(path)), "$"):
+        for start, place in places(value, steps(str(path))):
             for there, text in _texts(start, place):
                 if pattern.fullmatch(text) is not None:
                     if how.lower() == "one":

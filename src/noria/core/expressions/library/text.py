@@ -232,9 +232,12 @@ def make_set(bits: int, *texts: str | None) -> str:
     return ",".join(t for i, t in enumerate(texts) if i < 64 and bits >> i & 1 and t is not None)
 
 
-def export_set(bits: int, on: str, off: str, between: str = ",", count: int = 64) -> str:
-    """Join a text for each bit, the least bit first."""
-    return between.join(on if bits >> i & 1 else off for i in range(count if 0 <= count < 64 else 64))
+def export_set(bits: int, on: str, off: str, between: str = ",", count: int = 64) -> str | None:
+    """Join a text for each bit, the least bit first.  Return None for a result that no packet can hold."""
+    count = count if 0 <= count < 64 else 64
+    if count * (max(len(on), len(off)) + len(between)) > MAX_PACKET_BYTES:
+        return None
+    return between.join(on if bits >> i & 1 else off for i in range(count))
 
 
 def format_bytes(count: float) -> str:
@@ -283,7 +286,7 @@ TEXTS: dict[str, Function] = {
     "elt": Function((W, T), text_of, values=elt, more=True, sees_null=True, nullable=True),
     "make_set": Function((W, T), text_of, values=lambda bits, *texts: None if bits is None else make_set(bits, *texts),
                          more=True, least=2, sees_null=True, nullable=True),
-    "export_set": Function((W, T, T, T, W), text_of, values=export_set, least=3),
+    "export_set": Function((W, T, T, T, W), text_of, values=export_set, least=3, nullable=True),
     "format_bytes": Function((ArgumentType.DOUBLE,), TEXT, values=format_bytes),
     "quote": Function((T,), text_of, values=quoted, sees_null=True),
     "char": Function((W,), BYTES, values=characters, more=True, sees_null=True),
